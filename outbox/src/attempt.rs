@@ -1,0 +1,246 @@
+//! One call of a handler, and taking back what it did, whatever it did.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::error::Elapsed;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, Guard, SqlResult};
+use crate::connections::Connections;
+use crate::draft::Outgoing;
+use crate::error::{Error, ErrorKind};
+use crate::handler::{Context, HandlerVTable, Metadata, Shutdown, States};
+use crate::message::MessageId;
+use crate::outcome::{BatchOutcome, Disposition, HandlerError};
+use crate::parked;
+use crate::publish::Outbox;
+use crate::session::{Session, caught, panic_text};
+
+/// What cannot be seen from the database's own error, such as that of the constraint that a COMMIT meets.
+const TRANSACTION_ENDED: &str = "the handler ended the transaction that it runs in (a COMMIT, ROLLBACK or BEGIN sent as \
+                                 SQL), or left it unfit to be committed (SET TRANSACTION READ ONLY); what it did was \
+                                 rolled back";
+
+const ROLLED_BACK: &str = "was rolled back";
+
+/// Of a call outside of transactions.
+const MAY_HAVE_HAPPENED: &str = "what it called may have happened";
+
+/// How long a statement that was cancelled may take to end; then its connection is closed.
+const CANCEL_GRACE: Duration = Duration::from_millis(200);
+
+/// How long the statements around a handler may take where the answer may never come, since the handler dropped a
+/// statement of its own.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a call ended.
+pub(crate) enum Returned {
+    /// It succeeded; of a batch, some may have failed by themselves.
+    Well { follow_ups: Vec<Outgoing>, failed: Vec<(usize, HandlerError)> },
+    /// It failed, and what it did is still there.
+    Failed(HandlerError),
+    /// It was dropped, and its statement may still run.
+    Dropped(HandlerError),
+}
+
+/// What calls need.
+pub(crate) struct Attempt<'a, DB: Backend> {
+    pub(crate) outbox: &'a Outbox<DB>,
+    pub(crate) connections: &'a Connections<DB>,
+    pub(crate) states: &'a States,
+    /// How long further messages are begun.
+    pub(crate) window: Duration,
+    /// Cancelled when nothing more is to be begun.
+    pub(crate) stop: &'a CancellationToken,
+    /// The session's own number at the server.
+    pub(crate) backend: i64,
+}
+
+impl<DB: Backend> Attempt<'_, DB> {
+    /// Runs the handler in the session's transaction, behind the guard.
+    pub(crate) async fn call(
+        &self,
+        session: &mut Session<DB>,
+        guard: &mut Guard,
+        handler: &HandlerVTable<DB>,
+        messages: Vec<Metadata>,
+    ) -> Returned {
+        let ids: Vec<_> = messages.iter().map(|metadata| metadata.id.clone()).collect();
+        guard.in_flight = !self.connections.borrowed();
+        let shutdown = Shutdown::new(self.stop.clone());
+        let (outbox, states) = (self.outbox.clone(), self.states.clone());
+        let mut context = Context::new(session.lend(), outbox, messages, handler.batched, states, shutdown);
+        let returned = returned(handler, &mut context).await;
+        let left = context.into_parts();
+        *session = left.session;
+        guard.in_flight = false;
+        judged(returned, left.refused, left.follow_ups, &ids, || {
+            timed_out(handler.options.timeout, ROLLED_BACK)
+        })
+    }
+
+    /// Takes back what a handler did that has returned. An error says that our transaction went with it.
+    pub(crate) async fn take_back(
+        &self,
+        session: &mut Session<DB>,
+        error: HandlerError,
+    ) -> Result<HandlerError, HandlerError> {
+        match patiently::<DB>(DB::undo(session, self.outbox.sql())).await {
+            Ok(()) => Ok(error),
+            // A deadlock takes the whole transaction along on some databases.
+            Err(_) if parked::lost_a_conflict::<DB>(&*error.source) => Err(error),
+            Err(lost) if DB::kind(&lost) == ErrorKind::Unavailable => {
+                // What the handler made of it says nothing about the message.
+                Err(HandlerError { disposition: Disposition::Disconnected, ..error })
+            }
+            Err(_) => Err(HandlerError {
+                source: Error::new(ErrorKind::Database, TRANSACTION_ENDED).with_source(error.source).into(),
+                ..error
+            }),
+        }
+    }
+
+    /// Closes the connection, and has the server end what it still does for it: it would not notice before that is done.
+    pub(crate) async fn end_connection(&self, session: &mut Session<DB>) {
+        let end = async {
+            if let Ok(mut other) = self.connections.reserve().await {
+                // Nothing to do about a failure: the lane is free when the server notices.
+                let _ = DB::cancel(&mut other, self.outbox.sql(), self.backend).await;
+            }
+        };
+        // Bounded alike; the other connection works, and is only slow.
+        let _ = tokio::time::timeout(CANCEL_GRACE, end).await;
+        session.close();
+    }
+
+    /// Takes back what a handler did that was dropped in the middle. Its statement may still run, and a rollback
+    /// would wait for it: so it is ended first, and if that does not help, the connection is closed.
+    pub(crate) async fn cut_off(
+        &self,
+        session: &mut Session<DB>,
+        guard: &Guard,
+        error: HandlerError,
+    ) -> Result<HandlerError, HandlerError> {
+        if !DB::SAFE_TO_DROP {
+            // Nothing that comes on this connection can be believed any more.
+            return Err(error);
+        }
+        let undo = async {
+            if !guard.interrupt()
+                && let Ok(mut other) = self.connections.reserve().await
+            {
+                // Nothing to do about a failure: the time limit decides.
+                let _ = DB::cancel(&mut other, self.outbox.sql(), self.backend).await;
+            }
+            // The first may meet the answer of the statement that was cancelled.
+            match DB::undo(session, self.outbox.sql()).await {
+                Ok(()) => Ok(()),
+                Err(_) => DB::undo(session, self.outbox.sql()).await,
+            }
+        };
+        if let Ok(Ok(())) = tokio::time::timeout(CANCEL_GRACE, undo).await {
+            guard.resume();
+            return Ok(error);
+        }
+        if !self.connections.borrowed() {
+            session.close();
+        }
+        Err(error)
+    }
+}
+
+/// Runs a handler in no transaction. It owns what it needs, since it may be dropped with its task.
+pub(crate) async fn call_outside<DB: Backend>(
+    outbox: Outbox<DB>,
+    states: States,
+    stop: CancellationToken,
+    handler: HandlerVTable<DB>,
+    messages: Vec<Metadata>,
+) -> Returned {
+    let ids: Vec<_> = messages.iter().map(|metadata| metadata.id.clone()).collect();
+    let session = Session::closed();
+    let mut context = Context::new(session, outbox, messages, handler.batched, states, Shutdown::new(stop));
+    let returned = returned(&handler, &mut context).await;
+    let left = context.into_parts();
+    judged(returned, left.refused, left.follow_ups, &ids, || {
+        timed_out(handler.options.timeout, MAY_HAVE_HAPPENED)
+    })
+}
+
+/// What a call came to: a result, a panic, or nothing in its time.
+type Raw = Result<Result<Result<BatchOutcome, HandlerError>, Box<dyn Any + Send>>, Elapsed>;
+
+async fn returned<DB: Backend>(handler: &HandlerVTable<DB>, context: &mut Context<DB>) -> Raw {
+    let call = AssertUnwindSafe((handler.call)(context)).catch_unwind();
+    tokio::time::timeout(handler.options.timeout, call).await
+}
+
+fn judged(
+    returned: Raw,
+    refused: Vec<(usize, HandlerError)>,
+    follow_ups: Vec<Outgoing>,
+    ids: &[MessageId],
+    timed_out: impl FnOnce() -> HandlerError,
+) -> Returned {
+    let all_refused = !refused.is_empty() && refused.len() == ids.len();
+    let outcome = match returned {
+        Ok(Ok(Ok(outcome))) => outcome,
+        Ok(Ok(Err(_))) if all_refused => BatchOutcome::new(),
+        Ok(Ok(Err(error))) => return Returned::Failed(error),
+        Ok(Err(panic)) => return Returned::Failed(panicked(&*panic)),
+        Err(_) => return Returned::Dropped(timed_out()),
+    };
+    let mut failed = refused;
+    for (id, error) in outcome.into_failed() {
+        let Some(at) = ids.iter().position(|known| *known == id) else {
+            let text = format!("the handler says that `{id}` has failed, which is no message of its batch");
+            return Returned::Failed(text.into());
+        };
+        if failed.iter().all(|(known, _)| *known != at) {
+            failed.push((at, error));
+        }
+    }
+    Returned::Well { follow_ups, failed }
+}
+
+/// What a statement of ours says that failed right after a handler.
+pub(crate) fn after_handler<DB: Backend>(error: sqlx::Error) -> HandlerError {
+    match DB::kind(&error) {
+        ErrorKind::TransactionAborted => swallowed(),
+        ErrorKind::Unavailable => disconnected(error),
+        _ => Error::new(ErrorKind::Database, TRANSACTION_ENDED).with_source(error).into(),
+    }
+}
+
+/// Waits for a statement right after a handler, but not for ever where the connection may have lost count of the answers.
+pub(crate) async fn patiently<DB: Backend>(statement: impl Future<Output = SqlResult<()>>) -> SqlResult<()> {
+    if DB::SAFE_TO_DROP {
+        return statement.await;
+    }
+    let timeout =
+        |_| sqlx::Error::Protocol("no answer after a handler that may have dropped a statement".to_owned());
+    tokio::time::timeout(PATIENCE, caught(statement)).await.map_err(timeout)?
+}
+
+fn swallowed() -> HandlerError {
+    "a statement of the handler failed and the handler went on, so the database would have rolled everything back; \
+     return the error, or run the statement in a savepoint (`Acquire::begin`)"
+        .into()
+}
+
+fn disconnected(error: sqlx::Error) -> HandlerError {
+    let text = "the connection was lost while the handler ran; what it did was rolled back";
+    let source = Error::new(ErrorKind::Unavailable, text).with_source(error);
+    HandlerError { disposition: Disposition::Disconnected, source: source.into() }
+}
+
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> HandlerError {
+    format!("the handler panicked: {}", panic_text(panic)).into()
+}
+
+fn timed_out(timeout: Duration, and: &str) -> HandlerError {
+    format!("the handler did not finish within {timeout:?}, was stopped, and {and}").into()
+}

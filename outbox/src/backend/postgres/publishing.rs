@@ -1,0 +1,233 @@
+//! Registering and publishing on PostgreSQL.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Postgres, Row, SqlStr, query, query_scalar};
+
+use super::Sql;
+use crate::backend::{ConsumerRow, PublishOutcome, Publishing, SqlResult, micros};
+use crate::controls::Controls;
+use crate::draft::{DeliverAt, Outgoing};
+
+impl Publishing for Postgres {
+    async fn lock_registry(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
+        query(sql.registry_lock.clone()).fetch_one(conn).await.map(drop)
+    }
+
+    async fn consumer(conn: &mut PgConnection, sql: &Sql, name: &str, lanes: i16) -> SqlResult<ConsumerRow> {
+        query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
+        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
+        let row = query(sql.consumer_find.clone()).bind(name).fetch_one(conn).await?;
+        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
+    }
+
+    async fn subscribe(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+    ) -> SqlResult<u64> {
+        let done = query(sql.subscribe.clone()).bind(event_type).bind(consumer).execute(conn).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn unready(conn: &mut PgConnection, sql: &Sql, consumer: i16) -> SqlResult<Vec<String>> {
+        query_scalar(sql.unready.clone()).bind(consumer).fetch_all(conn).await
+    }
+
+    async fn announce(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
+        query(sql.announce.clone()).execute(conn).await.map(drop)
+    }
+
+    async fn publishers_in_flight(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        known: &HashSet<String>,
+    ) -> SqlResult<HashSet<String>> {
+        let all: Vec<String> = query_scalar(sql.in_flight.clone()).fetch_all(conn).await?;
+        Ok(all.into_iter().filter(|transaction| known.is_empty() || known.contains(transaction)).collect())
+    }
+
+    async fn backfill(conn: &mut PgConnection, sql: &Sql, event_type: &str) -> SqlResult<u64> {
+        let found: i64 = query_scalar(sql.backfill.clone()).bind(event_type).fetch_one(conn).await?;
+        Ok(found.unsigned_abs())
+    }
+
+    async fn ready(conn: &mut PgConnection, sql: &Sql, consumer: i16, event_type: &str) -> SqlResult<()> {
+        query(sql.ready.clone()).bind(consumer).bind(event_type).execute(conn).await.map(drop)
+    }
+
+    async fn publish_one(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        message: &Outgoing,
+        controls: Controls,
+    ) -> SqlResult<PublishOutcome> {
+        let publish = |statement: &SqlStr| {
+            query(statement.clone())
+                .bind(message.id.as_str())
+                .bind(&message.event_type)
+                .bind(message.version)
+                .bind(&message.topic)
+                .bind(message.source.as_deref())
+                .bind(message.aggregate_id.as_deref())
+                .bind(message.key.as_ref().map(|key| key.text.as_str()))
+                .bind(message.slot)
+                .bind(message.key.is_some() && controls.order_lock)
+                .bind(message.key.as_ref().map(|key| key.hash))
+                .bind(message.payload.as_slice())
+                .bind(&message.content_type)
+                .bind(message.headers.as_deref())
+        };
+        if message.deliver.is_none()
+            && publish(&sql.publish_routed).execute(&mut *conn).await?.rows_affected() > 0
+        {
+            return Ok(PublishOutcome::Stored);
+        }
+        let publish = |locked: bool| {
+            publish(&sql.publish_one).bind(deliver_at(message)).bind(deliver_after(message)).bind(locked)
+        };
+        let mut row = publish(false).fetch_one(&mut *conn).await?;
+        if whole_outcome(&row)? == Some(PublishOutcome::StaleSnapshot) && lock_registry(conn, sql).await? {
+            row = publish(true).fetch_one(conn).await?;
+        }
+        Ok(match whole_outcome(&row)? {
+            Some(refused) => refused,
+            None if row.try_get("stored")? => PublishOutcome::Stored,
+            None => PublishOutcome::Duplicate,
+        })
+    }
+
+    async fn publish_many(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        messages: &[Outgoing],
+        controls: Controls,
+    ) -> SqlResult<Vec<PublishOutcome>> {
+        let mut ids = HashSet::new();
+        let mut order: Vec<&Outgoing> =
+            messages.iter().filter(|message| ids.insert(message.id.as_str())).collect();
+        // Stable, so that messages of a key stay in the order of their publishes; and over all chunks, so that
+        // the locks are taken in one order.
+        order.sort_by_key(|message| message.slot);
+        let mut stored = HashSet::new();
+        for chunk in chunks(&order) {
+            let mut row = publish_chunk(conn, sql, chunk, controls, false).await?;
+            if whole_outcome(&row)? == Some(PublishOutcome::StaleSnapshot) && lock_registry(conn, sql).await?
+            {
+                row = publish_chunk(conn, sql, chunk, controls, true).await?;
+            }
+            if let Some(refused) = whole_outcome(&row)? {
+                return Ok(vec![refused; messages.len()]);
+            }
+            stored.extend(row.try_get::<Vec<String>, _>("stored")?);
+        }
+        // Of two with one id in the same call the first was stored.
+        Ok(messages
+            .iter()
+            .map(|message| {
+                if stored.remove(message.id.as_str()) {
+                    PublishOutcome::Stored
+                } else {
+                    PublishOutcome::Duplicate
+                }
+            })
+            .collect())
+    }
+}
+
+/// Waits for the registration that made a publish stale, so that the next statement sees what it subscribed. False
+/// where the snapshot of the transaction cannot: under the stricter levels the answer stays, and is the caller's to
+/// hear. A registration that died before its commit leaves nothing to wait for, and nothing that could be missed.
+async fn lock_registry(conn: &mut PgConnection, sql: &Sql) -> SqlResult<bool> {
+    match query(sql.registry_share.clone()).fetch_one(conn).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.as_database_error().is_some_and(|e| e.code().as_deref() == Some("40001")) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The refusal of a whole publish, if it was refused.
+fn whole_outcome(row: &PgRow) -> SqlResult<Option<PublishOutcome>> {
+    // Null where the registry's row is missing, as after a restore without data.
+    let fresh: Option<bool> = row.try_get("fresh")?;
+    Ok(if !row.try_get::<bool, _>("ordered")? || fresh.is_none() {
+        Some(PublishOutcome::NoOrderSlot)
+    } else if fresh == Some(false) {
+        Some(PublishOutcome::StaleSnapshot)
+    } else {
+        None
+    })
+}
+
+/// Pieces that one statement can carry: neither too many rows to build nor too many bytes to hold twice.
+fn chunks<'a>(messages: &'a [&'a Outgoing]) -> impl Iterator<Item = &'a [&'a Outgoing]> {
+    const ROWS: usize = 5_000;
+    const BYTES: usize = 16 * 1024 * 1024;
+    let mut rest = messages;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take(ROWS).take_while(|message| {
+            bytes += message.payload.len();
+            bytes <= BYTES
+        });
+        let (chunk, behind) = rest.split_at(fits.count().max(1).min(rest.len()));
+        rest = behind;
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+async fn publish_chunk(
+    conn: &mut PgConnection,
+    sql: &Sql,
+    messages: &[&Outgoing],
+    controls: Controls,
+    locked: bool,
+) -> SqlResult<PgRow> {
+    fn column<'a, T>(messages: &[&'a Outgoing], field: impl Fn(&'a Outgoing) -> T) -> Vec<T> {
+        messages.iter().map(|message| field(message)).collect()
+    }
+    let mut locks: Vec<i32> = messages
+        .iter()
+        .filter(|message| message.key.is_some() && controls.order_lock)
+        .map(|message| message.slot)
+        .collect();
+    locks.dedup();
+    query(sql.publish_many.clone())
+        .bind(column(messages, |m| m.id.as_str()))
+        .bind(column(messages, |m| m.event_type.as_str()))
+        .bind(column(messages, |m| m.version))
+        .bind(column(messages, |m| m.topic.as_str()))
+        .bind(column(messages, |m| m.source.as_deref()))
+        .bind(column(messages, |m| m.aggregate_id.as_deref()))
+        .bind(column(messages, |m| m.key.as_ref().map(|key| key.text.as_str())))
+        .bind(column(messages, |m| m.slot))
+        .bind(locks)
+        .bind(column(messages, |m| m.key.as_ref().map(|key| key.hash)))
+        .bind(column(messages, |m| m.payload.as_slice()))
+        .bind(column(messages, |m| m.content_type.as_str()))
+        .bind(column(messages, |m| m.headers.as_deref()))
+        .bind(column(messages, deliver_at))
+        .bind(column(messages, deliver_after))
+        .bind(locked)
+        .fetch_one(conn)
+        .await
+}
+
+fn deliver_at(message: &Outgoing) -> Option<DateTime<Utc>> {
+    match message.deliver {
+        Some(DeliverAt::Time(time)) => Some(time.into()),
+        _ => None,
+    }
+}
+
+fn deliver_after(message: &Outgoing) -> Option<i64> {
+    match message.deliver {
+        Some(DeliverAt::After(pause)) => Some(micros(pause)),
+        _ => None,
+    }
+}

@@ -1,0 +1,2 @@
+-- Pauses a consumer, or lets it go on: ? paused, name.
+update /*schema*/outbox_consumer set paused = ? where name = ?;

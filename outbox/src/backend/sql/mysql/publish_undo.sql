@@ -1,0 +1,2 @@
+-- Takes back a publish that failed half-way.
+rollback to savepoint outbox_publish;

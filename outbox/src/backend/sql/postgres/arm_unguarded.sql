@@ -1,0 +1,2 @@
+-- arm without its guard row: the negative control.
+savepoint outbox_handler;

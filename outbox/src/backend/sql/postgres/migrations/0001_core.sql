@@ -1,0 +1,155 @@
+-- The way of a message: stored, delivered, parked when something is wrong with it, marked in the inbox.
+
+-- Append-only. `seq` is drawn under the lock of the key's order slot, so for one key it is the commit order.
+create table /*schema*/outbox_message (
+    seq bigint generated always as identity primary key,
+    id text collate "C" not null unique,
+    event_type text collate "C" not null,
+    version int not null,
+    topic text collate "C" not null,
+    source text collate "C",
+    aggregate_id text collate "C",
+    msg_key text collate "C",
+    key_hash bigint,
+    slot int not null,
+    payload bytea not null,
+    payload_size int not null,
+    content_type text collate "C" not null,
+    headers text collate "C",
+    -- Not before; null = at once.
+    deliver_at timestamptz,
+    created_at timestamptz not null default now()
+);
+
+create table /*schema*/outbox_consumer (
+    id smallint primary key,
+    name text collate "C" not null unique,
+    -- Never changes while deliveries exist: they were written for this many.
+    lanes smallint not null,
+    paused boolean not null default false,
+    created_at timestamptz not null default now()
+);
+
+-- Which consumers get which types. `ready` once messages from before the subscription were looked at.
+create table /*schema*/outbox_subscription (
+    event_type text collate "C" not null,
+    consumer smallint not null,
+    ready boolean not null default false,
+    primary key (event_type, consumer)
+);
+
+-- The version of the subscriptions, twice: the row belongs to a transaction's snapshot, the sequence does not.
+-- A publisher whose row is older than the sequence has a snapshot from before a registration.
+create table /*schema*/outbox_registry (
+    one smallint primary key default 1 check (one = 1),
+    version bigint not null
+);
+insert into /*schema*/outbox_registry (version) values (1);
+create sequence /*schema*/outbox_registry_version;
+select setval('/*schema*/outbox_registry_version', 1);
+
+-- Messages that no consumer was subscribed to when they were published.
+create table /*schema*/outbox_unrouted (
+    event_type text collate "C" not null,
+    seq bigint not null,
+    primary key (event_type, seq)
+);
+
+-- One row for each message and consumer until it is settled: inserted and deleted, never updated.
+-- Without vacuum_truncate the heap would shrink to nothing when the lanes run dry, which needs an exclusive lock
+-- and leaves the planner with an estimate of zero pages.
+create table /*schema*/outbox_delivery (
+    consumer smallint not null,
+    lane smallint not null,
+    seq bigint not null,
+    key_hash bigint,
+    primary key (consumer, lane, seq)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
+
+-- Only what is not simply next has a row here. An unordered message has -seq as its key.
+create table /*schema*/outbox_parked (
+    consumer smallint not null,
+    lane smallint not null,
+    key_hash bigint not null,
+    seq bigint not null,
+    state smallint not null,
+    -- Failures since the last requeue, and ever.
+    attempts int not null default 0,
+    total_attempts int not null default 0,
+    -- Lost conflicts with other transactions, which are no failures.
+    conflicts int not null default 0,
+    due_at timestamptz,
+    last_error text,
+    first_failed_at timestamptz,
+    primary key (consumer, lane, key_hash, seq)
+);
+create index /*prefix*/outbox_parked_due on /*schema*/outbox_parked (consumer, lane, due_at) where due_at is not null;
+create index /*prefix*/outbox_parked_dead on /*schema*/outbox_parked (consumer, seq) where state in (2, 3, 6);
+
+-- Every failed attempt of a message, the latest of them.
+create table /*schema*/outbox_attempt (
+    consumer smallint not null,
+    seq bigint not null,
+    number int not null,
+    error text not null,
+    worker text collate "C" not null,
+    duration_us bigint not null,
+    failed_at timestamptz not null default clock_timestamp(),
+    primary key (consumer, seq, number)
+);
+
+-- Who is alive: for operators, and to notice a process that died in the middle of something.
+create table /*schema*/outbox_worker (
+    id text collate "C" primary key,
+    host text collate "C" not null,
+    pid bigint not null,
+    version text collate "C" not null,
+    consumers smallint[] not null,
+    started_at timestamptz not null default now(),
+    heartbeat_at timestamptz not null default now()
+);
+
+-- Lanes in which a process may have died.
+create table /*schema*/outbox_suspect (
+    consumer smallint not null,
+    lane smallint not null,
+    -- How many messages are still to run alone; 0 = first the next group, and only if a process dies of it each by itself.
+    alone int not null default 0,
+    primary key (consumer, lane)
+);
+
+-- Whoever reads or changes a lane's deliveries holds its row's lock.
+create table /*schema*/outbox_lane (
+    consumer smallint not null,
+    lane smallint not null,
+    -- Whose the lane is while nobody holds the lock, and until when others keep away: for calls outside of transactions.
+    leased_by text collate "C",
+    leased_until timestamptz,
+    primary key (consumer, lane)
+) with (fillfactor = 10);
+
+-- Publishers of one key take turns on its slot's row. The rows are fixed: no growth, no upsert, no conflict.
+create table /*schema*/outbox_order_slot (slot int primary key);
+insert into /*schema*/outbox_order_slot (slot) select generate_series(0, 65535);
+
+create table /*schema*/outbox_inbox (
+    consumer smallint not null,
+    message_id text collate "C" not null,
+    processed_at timestamptz not null default now(),
+    -- Not handled yet, but claimed before a call: by whom, until when others keep away (null = as long as the message's lane
+    -- is leased), and for the how manieth time. All null once it is handled.
+    claimed_by text collate "C",
+    claimed_until timestamptz,
+    attempts int,
+    primary key (consumer, message_id)
+);
+
+-- A row in the guard refers to nothing, and that is checked at commit: a handler that commits our transaction
+-- meets the foreign key.
+create unlogged table /*schema*/outbox_nothing (id bigint primary key);
+create unlogged table /*schema*/outbox_guard (
+    id bigint primary key,
+    unsettled bigint not null references /*schema*/outbox_nothing deferrable initially deferred
+);
+
+insert into /*schema*/outbox_migration (version) values (1);

@@ -1,0 +1,2 @@
+-- Pauses a consumer, or lets it go on.
+update /*schema*/outbox_consumer set paused = $2 where name = $1;

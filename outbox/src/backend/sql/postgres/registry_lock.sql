@@ -1,0 +1,2 @@
+-- Registrations run one after the other.
+select version from /*schema*/outbox_registry for update;

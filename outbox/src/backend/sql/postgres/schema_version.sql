@@ -1,0 +1,2 @@
+-- The newest migration that ran.
+select max(version) from /*schema*/outbox_migration;

@@ -1,0 +1,7 @@
+-- The first of what waits behind a key's finished head becomes due: $3 key hash. A skipped dead one is no head.
+update /*schema*/outbox_parked
+set state = 0, due_at = clock_timestamp()/*now*/
+where consumer = $1 and lane = $2 and key_hash = $3 and state = 1
+  and seq = (select seq from /*schema*/outbox_parked
+             where consumer = $1 and lane = $2 and key_hash = $3 and state <> 3
+             order by seq limit 1);

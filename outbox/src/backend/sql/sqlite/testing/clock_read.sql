@@ -1,0 +1,2 @@
+-- By how many microseconds a test has moved the clock.
+select shift from /*schema*/outbox_test_clock;

@@ -1,0 +1,2 @@
+-- A process that ends in order.
+delete from /*schema*/outbox_worker where id = ?1;

@@ -1,0 +1,99 @@
+//! The policies of a handler.
+
+use std::time::Duration;
+
+use crate::retry::Retry;
+
+/// The policies of a handler: what `#[outbox_handler(..)]` says, or the defaults.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use outbox::{HandlerOptions, Retry};
+/// let options = HandlerOptions {
+///     retry: Retry { max_attempts: 3, ..Retry::DEFAULT },
+///     timeout: Duration::from_secs(5),
+///     ..HandlerOptions::DEFAULT
+/// };
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HandlerOptions {
+    /// When a failed message is tried again, and how often.
+    pub retry: Retry,
+    /// How long one attempt may take; then it is ended, rolled back, and counted as failed. 30 s.
+    ///
+    /// Of an [external](Effect::External) handler the future is dropped and nothing is rolled back: what it called may have
+    /// happened.
+    pub timeout: Duration,
+    /// What a dead message means for the later ones of its key. They wait.
+    pub on_dead: OnDead,
+    /// Whether later messages of a key wait for a failed one. They do.
+    pub ordered: bool,
+    /// How many messages share a transaction at most. 100; it begins with 16 and grows where transactions come out full.
+    ///
+    /// Messages of one transaction also share what belongs to it besides the tables: `SET LOCAL`, temporary tables, `now()`,
+    /// advisory locks. A handler that sets such state says 1.
+    pub group: u32,
+    /// How many messages a handler that takes a `Vec` gets in one call at most. 100.
+    pub batch: u32,
+    /// How many calls an [external](Effect::External) consumer makes at once in a process; the handler that allows the most
+    /// decides. 16.
+    pub concurrency: u32,
+    /// How long the lanes of an [external](Effect::External) consumer are leased; the handler that wants the longest decides.
+    /// 30 s.
+    ///
+    /// A process that lives renews its leases, so calls may take longer. What a process was at when it died is taken over when
+    /// its leases have ended, so this long its keys wait.
+    pub lease: Duration,
+}
+
+/// Where a handler has its effect, and so how it is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// In the database, through its `&mut` parameter: once, in the transaction that settles the message.
+    Database,
+    /// Outside of it: mail, HTTP, a broker, a file. It runs in no transaction, and at least once.
+    External,
+    /// Nowhere that matters: it may be repeated for a neighbour's sake, so it shares transactions with others.
+    None,
+}
+
+/// What becomes of a key whose message has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDead {
+    /// Its later messages wait until the dead one is requeued or discarded.
+    Block,
+    /// Its later messages go on.
+    Skip,
+}
+
+impl HandlerOptions {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        retry: Retry::DEFAULT,
+        timeout: Duration::from_secs(30),
+        on_dead: OnDead::Block,
+        ordered: true,
+        group: 100,
+        batch: 100,
+        concurrency: 16,
+        lease: Duration::from_secs(30),
+    };
+
+    /// Why the options make no sense, if they do not.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        match self {
+            Self { timeout: Duration::ZERO, .. } => Some("`timeout` is 0"),
+            Self { group: 0, .. } => Some("`group` is 0"),
+            Self { batch: 0, .. } => Some("`batch` is 0"),
+            Self { concurrency: 0, .. } => Some("`concurrency` is 0"),
+            Self { lease: Duration::ZERO, .. } => Some("`lease` is 0"),
+            _ => self.retry.problem(),
+        }
+    }
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

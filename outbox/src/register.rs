@@ -1,0 +1,130 @@
+//! Making consumers known to the database: their lanes, their subscriptions, and what was published before.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, ConsumerRow, SqlResult};
+use crate::error::{Error, ErrorKind, Result};
+use crate::faults;
+use crate::publish::Outbox;
+use crate::registry::Registered;
+use crate::session::Session;
+
+/// Registers the consumers of a process. Starting only ever adds: an old build that starts beside a new one takes
+/// nothing away.
+///
+/// The subscriptions are announced and committed first, so whoever publishes from then on delivers to the consumers, or
+/// learns that its snapshot is too old. Publishers in flight have seen neither; they are waited for, while nothing is
+/// held, and only then is what no consumer has got looked through. A process that dies anywhere between leaves
+/// its subscriptions marked as not ready, and the next start goes on.
+///
+/// All consumers at once, since what nobody has got goes to everybody who subscribes to it now.
+pub(crate) async fn register<DB: Backend>(
+    outbox: &Outbox<DB>,
+    session: &mut Session<DB>,
+    consumers: &[Registered<DB>],
+) -> Result<Vec<ConsumerRow>> {
+    let mut patience = Patience::new();
+    loop {
+        let outcome = register_on(outbox, session, consumers).await;
+        session.rollback().await;
+        match outcome {
+            // Another process registers, or a publisher has looked at the subscriptions and is still open.
+            Err(error) if DB::kind(&error) == ErrorKind::Conflict && session.is_open() => {
+                patience.wait(|| vec![error.to_string()]).await;
+            }
+            outcome => {
+                return outcome
+                    .map_err(|error| Error::database(DB::kind(&error), "register the consumers", error));
+            }
+        }
+    }
+}
+
+async fn register_on<DB: Backend>(
+    outbox: &Outbox<DB>,
+    session: &mut Session<DB>,
+    consumers: &[Registered<DB>],
+) -> SqlResult<Vec<ConsumerRow>> {
+    let sql = outbox.sql();
+    let mut rows = Vec::with_capacity(consumers.len());
+    // By type, since a type is looked through once for all of its new subscribers.
+    let mut unready: BTreeMap<String, Vec<i16>> = BTreeMap::new();
+
+    session.begin(DB::begin_registration()).await?;
+    DB::lock_registry(session, sql).await?;
+    for consumer in consumers {
+        let lanes = if consumer.is_external() { DB::LEASED_LANES } else { DB::LANES };
+        let row = DB::consumer(session, sql, &consumer.name, lanes).await?;
+        for event_type in consumer.event_types() {
+            DB::subscribe(session, sql, row.id, event_type).await?;
+        }
+        for event_type in DB::unready(session, sql, row.id).await? {
+            tracing::info!(consumer = %consumer.name, event_type, "subscribes");
+            unready.entry(event_type).or_default().push(row.id);
+        }
+        rows.push(row);
+    }
+    if unready.is_empty() {
+        session.commit().await?;
+        return Ok(rows);
+    }
+    // Before the commit, so that no publisher can slip in between that sees neither.
+    DB::announce(session, sql).await?;
+    faults::point("announced");
+    session.commit().await?;
+    faults::point("subscribed");
+
+    wait_for_publishers(outbox, session).await?;
+
+    session.begin(DB::begin_registration()).await?;
+    DB::lock_registry(session, sql).await?;
+    for (event_type, consumers) in &unready {
+        let found = DB::backfill(session, sql, event_type).await?;
+        for consumer in consumers {
+            DB::ready(session, sql, *consumer, event_type).await?;
+        }
+        if found > 0 {
+            tracing::info!(event_type, found, "messages from before go to their new consumers");
+        }
+    }
+    faults::point("backfilled");
+    session.commit().await?;
+    Ok(rows)
+}
+
+/// Waits until every transaction that publishes now has ended.
+async fn wait_for_publishers<DB: Backend>(outbox: &Outbox<DB>, session: &mut Session<DB>) -> SqlResult<()> {
+    let mut waiting = DB::publishers_in_flight(session, outbox.sql(), &HashSet::new()).await?;
+    let mut patience = Patience::new();
+    while !waiting.is_empty() {
+        patience.wait(|| waiting.iter().cloned().collect()).await;
+        waiting = DB::publishers_in_flight(session, outbox.sql(), &waiting).await?;
+    }
+    Ok(())
+}
+
+/// Waits for others, and says so once.
+struct Patience {
+    since: Instant,
+    pause: Duration,
+    warned: bool,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { since: Instant::now(), pause: Duration::from_millis(2), warned: false }
+    }
+
+    async fn wait(&mut self, for_whom: impl FnOnce() -> Vec<String>) {
+        if !self.warned && self.since.elapsed() > Duration::from_secs(2) {
+            self.warned = true;
+            tracing::warn!(
+                transactions = ?for_whom(),
+                "waiting for transactions that have published and are still open; the consumers start when they end"
+            );
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(100));
+    }
+}
