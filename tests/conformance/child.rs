@@ -1,0 +1,77 @@
+//! A process that a conformance test starts: `outbox-test-child WORK DATABASE ADDRESS ..`.
+
+#[allow(dead_code, reason = "each suite uses its part")]
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use outbox::Outbox;
+use outbox_tests::TestBackend;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::common::{Ledger, Script, placed_as, quick, record};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // The end of stdin is the end of the test, however that came about.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(2);
+    });
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [work, database, address, more @ ..] = &*arguments else {
+        anyhow::bail!("expected WORK DATABASE ADDRESS, got {arguments:?}");
+    };
+    match &**database {
+        <sqlx::Sqlite as sqlx::Database>::NAME => act::<sqlx::Sqlite>(work, address, more).await,
+        #[cfg(feature = "postgres")]
+        <sqlx::Postgres as sqlx::Database>::NAME => act::<sqlx::Postgres>(work, address, more).await,
+        #[cfg(feature = "mysql")]
+        <sqlx::MySql as sqlx::Database>::NAME => act::<sqlx::MySql>(work, address, more).await,
+        other => anyhow::bail!("no database is called {other}"),
+    }
+}
+
+async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> anyhow::Result<()> {
+    let outbox = Outbox::<DB>::new(DB::connect(address, 5).await?);
+    match (work, more) {
+        ("migrate", []) => {
+            outbox.migrate().await?;
+        }
+        ("publish", [id]) => {
+            let tx = outbox.begin().await?;
+            tx.publish(placed_as(id, "7"))?;
+            tx.commit().await?;
+            // Whoever is to hear of it is told by a task.
+            signal(SignalKind::terminate())?.recv().await;
+        }
+        ("run", [started]) => {
+            let started = PathBuf::from(started);
+            let script = Script::<DB>::new(move |ctx| {
+                let started = started.clone();
+                Box::pin(async move {
+                    // Says that it has begun, and finishes some time after the process was asked to end.
+                    let mut terminated = signal(SignalKind::terminate())?;
+                    std::fs::write(&started, "")?;
+                    terminated.recv().await;
+                    DB::texts(ctx, slow::<DB>()).await?;
+                    record(ctx).await
+                })
+            });
+            outbox.consumers().handler::<Ledger>().state(script).config(quick()).build()?.run().await?;
+        }
+        _ => anyhow::bail!("no work is called {work} {more:?}"),
+    }
+    Ok(())
+}
+
+fn slow<DB: TestBackend>() -> &'static str {
+    common::by_database::<DB, _>(
+        "with recursive n(i) as (values (1) union all select i + 1 from n where i < 500000) \
+         select cast(max(i) as text) from n",
+        "select pg_sleep(0.3)::text",
+        "select cast(sleep(0.3) as char)",
+    )
+}

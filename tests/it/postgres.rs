@@ -1,0 +1,16 @@
+//! PostgreSQL: isolation levels, wake-ups, sessions and their settings, connections that are cut, the catalog.
+
+mod external;
+mod isolation;
+mod registration;
+mod schema;
+mod sessions;
+mod wake;
+
+use outbox_tests::TestDatabase;
+use sqlx::Postgres;
+
+/// A migrated database, or `None` where there is no server.
+async fn database() -> Option<TestDatabase<Postgres>> {
+    TestDatabase::migrated().await
+}

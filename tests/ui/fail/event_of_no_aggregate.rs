@@ -1,0 +1,9 @@
+use outbox::OutboxEvent;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, OutboxEvent)]
+struct OrderPaid {
+    number: u64,
+}
+
+fn main() {}

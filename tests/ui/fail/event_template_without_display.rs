@@ -1,0 +1,13 @@
+use outbox::OutboxEvent;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct OrderId(u64);
+
+#[derive(Serialize, Deserialize, OutboxEvent)]
+#[outbox(aggregate = "order-{order_id}")]
+struct OrderPaid {
+    order_id: OrderId,
+}
+
+fn main() {}

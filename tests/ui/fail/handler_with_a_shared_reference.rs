@@ -1,0 +1,14 @@
+use outbox::{OutboxEvent, outbox_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, OutboxEvent)]
+struct OrderPaid {
+    order_id: u64,
+}
+
+#[outbox_handler]
+async fn book(_: OrderPaid, _: &Mailer) {}
+
+struct Mailer;
+
+fn main() {}

@@ -1,0 +1,6 @@
+use outbox::Outbox;
+
+#[outbox::test]
+async fn publishes<DB: outbox::Backend>(_: Outbox<DB>) {}
+
+fn main() {}

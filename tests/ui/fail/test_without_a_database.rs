@@ -1,0 +1,4 @@
+#[outbox::test]
+async fn publishes() {}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use outbox::OutboxEvent;
+
+#[derive(OutboxEvent)]
+#[outbox(union)]
+enum AnyOrder {}
+
+fn main() {}
