@@ -163,7 +163,7 @@ async fn a_caller_that_stood_still_for_longer_than_its_lease_writes_nothing<DB: 
     scene.tell("held-1", "held", Act::record()).await;
     let runs = |id: &str| scene.runs.of_message(id, "calls");
     eventually("a call", LONG, async || !runs("held-0").is_empty()).await;
-    first.stop().expect("a child can be stopped");
+    scene.stop_between_writes(&first).await;
     let mut second = scene.spawn(calling(100), None);
     scene.until_done().await;
     assert_eq!((runs("held-0").len(), runs("held-1").len()), (2, 1));

@@ -159,6 +159,25 @@ impl<DB: TestBackend> Scene<DB> {
         [env!("CARGO_BIN_EXE_outbox-test-child").to_owned(), orders]
     }
 
+    /// SIGSTOP, at a moment at which the child does not hold what stops everybody: on SQLite the lock on the file's
+    /// writes, which nothing can take from a process that stands still.
+    pub(crate) async fn stop_between_writes(&self, process: &Process) {
+        let own = self.database.another_pool(1).await;
+        let mut conn = own.acquire().await.expect("the pool has a connection");
+        if DB::NAME == "SQLite" {
+            DB::execute(&mut *conn, "pragma busy_timeout = 100").await.expect("a pragma");
+        }
+        eventually("the child to stop between two writes", LONG, async || {
+            process.stop().expect("a child can be stopped");
+            let free = DB::NAME != "SQLite" || DB::execute(&mut *conn, "begin immediate; rollback").await.is_ok();
+            if !free {
+                process.resume().expect("a child can go on");
+            }
+            free
+        })
+        .await;
+    }
+
     /// What the children have logged.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
