@@ -16,6 +16,7 @@ pub(crate) const MOST_CONSUMERS: i64 = 16;
 /// be measured.
 #[derive(Debug, Clone, Parser, Serialize, Deserialize)]
 #[command(name = "bench", args_override_self = true)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub(crate) struct Args {
     /// The database.
     #[arg(long, value_enum, default_value_t = Backend::Sqlite)]

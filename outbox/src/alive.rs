@@ -7,6 +7,7 @@
 //! message alone at a time, so that its death has one culprit; and a message whose run nobody saw end stays marked,
 //! whatever else in its lane succeeds.
 
+use std::path::Path;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -101,8 +102,12 @@ fn is_dead(other: &WorkerRow, host: &str) -> bool {
 
 /// Whether a process of that number runs on this host; yes where it cannot be known.
 fn exists(pid: i64) -> bool {
-    let processes = std::path::Path::new("/proc");
-    !processes.join("self").exists() || processes.join(pid.to_string()).exists()
+    known_to(Path::new("/proc"), pid)
+}
+
+/// The first process is always there, unless those of other users are hidden.
+fn known_to(processes: &Path, pid: i64) -> bool {
+    !processes.join("1").exists() || processes.join(pid.to_string()).exists()
 }
 
 /// The host's name with the boot that it belongs to: a process number means nothing after a restart, nor in another
@@ -113,4 +118,20 @@ fn host() -> String {
     let namespace =
         std::fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default();
     format!("{name} {} {namespace}", read("/proc/sys/kernel/random/boot_id")).trim().to_owned()
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_taken_for_alive() {
+        let processes = tempfile::tempdir().expect("a folder");
+        let known = |pid| known_to(processes.path(), pid);
+        assert!(known(1) && known(7), "there is no such file system, or everything in it is hidden");
+        for pid in ["1", "7"] {
+            std::fs::create_dir(processes.path().join(pid)).expect("made");
+        }
+        assert!(known(1) && known(7) && !known(8));
+    }
 }

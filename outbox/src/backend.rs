@@ -514,9 +514,11 @@ impl Drop for Guard {
     }
 }
 
-/// A pause as the statements take it.
+/// A pause as the statements take it. Behind the year 9999 there is no time on some databases.
 pub(crate) fn micros(pause: Duration) -> i64 {
-    i64::try_from(pause.as_micros()).unwrap_or(i64::MAX / 2)
+    const LONGEST: Duration = Duration::from_hours(24 * 365 * 1_000);
+    i64::try_from(pause.min(LONGEST).as_micros())
+        .expect("a thousand years have fewer microseconds than a number can say")
 }
 
 /// What an error means that did not come from the database itself.

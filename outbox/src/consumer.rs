@@ -299,10 +299,9 @@ impl<DB: Backend> Consumers<DB> {
     /// As [`run_until`](Self::run_until), at any time.
     pub async fn run_once(self) -> Result<Report> {
         let engine = self.start().await?;
-        engine.clone().execute_once().await?;
-        let remaining = engine.remaining(COUNT_LIMIT).await?;
-        engine.leave().await;
-        Ok(Report::new(engine.dispatch.total.get(), remaining))
+        let work = Work::beating(&engine);
+        let worked = engine.clone().execute_once().await;
+        work.end(&engine, worked).await
     }
 
     /// Handles everything that is runnable, what handlers publish included, and returns when nothing is. Failed
@@ -312,16 +311,19 @@ impl<DB: Backend> Consumers<DB> {
     /// As [`run_until`](Self::run_until), at any time.
     pub async fn run_until_idle(self) -> Result<Report> {
         let engine = self.start().await?;
+        let work = Work::beating(&engine);
         let mut executors = JoinSet::new();
         for _ in 0..self::executors::<DB>(&engine.dispatch.config) {
             executors.spawn(engine.clone().execute_until_idle());
         }
-        while let Some(executor) = executors.join_next().await {
-            executor.map_err(interrupted)??;
+        let mut worked = Ok(());
+        while let Some(executor) = executors.join_next().await
+            && worked.is_ok()
+        {
+            worked = executor.map_err(interrupted).flatten();
         }
-        let remaining = engine.remaining(COUNT_LIMIT).await?;
-        engine.leave().await;
-        Ok(Report::new(engine.dispatch.total.get(), remaining))
+        drop(executors);
+        work.end(&engine, worked).await
     }
 
     /// Checks the schema, registers the consumers, and says what is about to run.
@@ -356,7 +358,10 @@ impl<DB: Backend> Consumers<DB> {
         drop(session);
         let worker = alive::this_process(consumers.iter().map(|consumer| consumer.row.id).collect());
         let longest = consumers.iter().map(|consumer| consumer.registered.longest_timeout()).max();
-        let idle = longest.unwrap_or_default() + self.config.group_window + self.config.idle_grace;
+        let idle = longest
+            .unwrap_or_default()
+            .saturating_add(self.config.group_window)
+            .saturating_add(self.config.idle_grace);
         let keeper = Keeper::new(self.outbox.clone(), connections.clone(), worker.id.clone());
         let dispatch = Dispatch {
             outbox: self.outbox,
@@ -424,11 +429,36 @@ impl Work {
         {
             work.executors.spawn(engine.clone().carry(consumer));
         }
-        work.watch.spawn(engine.clone().poll(work.over.clone()));
+        work.watch.spawn(engine.clone().poll(true, work.over.clone()));
         if engine.dispatch.outbox.config().notify {
             work.watch.spawn(engine.clone().listen());
         }
         work
+    }
+
+    /// For a run that asks for its work itself: nothing but heartbeats. Where the only connection is the application's, there is
+    /// no other process.
+    fn beating<DB: Backend>(engine: &Arc<Engine<DB>>) -> Self {
+        let mut work =
+            Self { executors: JoinSet::new(), watch: JoinSet::new(), over: CancellationToken::new() };
+        if !engine.dispatch.connections.borrowed() {
+            work.watch.spawn(engine.clone().poll(false, work.over.clone()));
+        }
+        work
+    }
+
+    /// The end of such a run.
+    async fn end<DB: Backend>(mut self, engine: &Engine<DB>, worked: Result<()>) -> Result<Report> {
+        let remaining = match worked {
+            Ok(()) => engine.remaining(COUNT_LIMIT).await,
+            Err(error) => Err(error),
+        };
+        if remaining.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
+            // Nor could a good-bye be said.
+            return remaining.map(|_| Report::default());
+        }
+        let report = self.abort(engine).await;
+        Ok(Report { remaining: remaining?, ..report })
     }
 
     /// Waits for the executors, which have been told to stop.

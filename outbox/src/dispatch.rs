@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::faults;
 use crate::group::{self, Done, Ended, Failed, Member, Ran};
 use crate::handler::States;
+use crate::outcome::{Disposition, HandlerError};
 use crate::pace::Pace;
 use crate::parked;
 use crate::publish::Outbox;
@@ -243,9 +244,14 @@ impl<DB: Backend> Dispatch<DB> {
                 pace.ended(ran.done.len() + ran.failed.len(), full && !ran.closed);
                 Ok(self.report(held.tally, ran))
             }
-            Err(error) if is_the_handlers(&error) && count > 1 => Ok(self.apart(session, pace, count)),
-            Err(error) if is_the_handlers(&error) => {
-                let error = error.into();
+            Err(error) if may_be_the_handlers(&error) && count > 1 => Ok(self.apart(session, pace, count)),
+            Err(error) if may_be_the_handlers(&error) => {
+                let lost = error.kind() == ErrorKind::Unavailable;
+                let mut error: HandlerError = error.into();
+                if lost {
+                    // An outage, most likely; a message whose commit always ends in one is dead in the end.
+                    error.disposition = Disposition::Disconnected;
+                }
                 let lost = |done: Done<'a, DB>| Failed::new(done.member, &error, done.duration);
                 match ran.failed.pop().or_else(|| ran.done.pop().map(lost)) {
                     Some(culprit) => self.blame(session, &held, culprit).await,
@@ -447,10 +453,17 @@ impl<DB: Backend> Dispatch<DB> {
 /// of its own that is found in place of ours. Not so
 /// where others were in the way or the database has gone; and if one of these only looks like the handler's doing,
 /// it cannot be recorded as such either.
-fn is_the_handlers(error: &Error) -> bool {
+///
+/// A connection that is lost right then may be its doing as well: a constraint's trigger that ends the session, a follow-up
+/// that is too large for the server. While the server is away, nothing can be recorded.
+fn may_be_the_handlers(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Database | ErrorKind::ReadOnly | ErrorKind::TransactionAborted | ErrorKind::NotMigrated
+        ErrorKind::Database
+            | ErrorKind::ReadOnly
+            | ErrorKind::TransactionAborted
+            | ErrorKind::NotMigrated
+            | ErrorKind::Unavailable
     )
 }
 

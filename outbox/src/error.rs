@@ -50,8 +50,11 @@ pub enum ErrorKind {
     Conflict,
     /// The database takes no writes: a standby, a read-only session or file.
     ReadOnly,
-    /// The database cannot be reached or is starting or stopping.
+    /// The database cannot be reached, is starting or stopping, or is out of connections, memory or disk.
     Unavailable,
+    /// The connection was lost while a transaction of yours was being committed: it may have happened, or not. Look; or run it
+    /// again with message ids of your own, of which a second publish stores nothing.
+    OutcomeUnknown,
     /// The outbox's tables are missing or older than this build.
     NotMigrated,
     /// The database server or library lacks something that is needed.
@@ -111,7 +114,8 @@ impl Error {
 
     /// Whether the same transaction, rolled back and run again from its beginning, may well succeed.
     ///
-    /// It says nothing of the single statement: that one stays failed.
+    /// It says nothing of the single statement: that one stays failed. Of an [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) it says
+    /// no: run again, it might happen twice.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.0.kind, ErrorKind::StaleTransaction | ErrorKind::Conflict | ErrorKind::Unavailable)
@@ -133,7 +137,11 @@ fn advice(kind: ErrorKind) -> Option<&'static str> {
             "the database ended a conflict at this transaction's cost; roll it back and run it again"
         }
         ErrorKind::ReadOnly => "the database is read-only; connect to the primary, or make the file writable",
-        ErrorKind::Unavailable => "the database cannot be reached",
+        ErrorKind::Unavailable => "the database cannot be reached, or has no room left",
+        ErrorKind::OutcomeUnknown => {
+            "the connection was lost meanwhile, so it may have happened or not; look, or run it again with message ids of your \
+             own, of which a second publish stores nothing"
+        }
         ErrorKind::NotMigrated => {
             "the outbox's tables are missing in this database and schema; run `outbox.migrate().await` before"
         }
@@ -174,7 +182,10 @@ mod tests {
             Error::database(ErrorKind::Unavailable, "publish `order.paid`", sqlx::Error::PoolTimedOut);
         let cause = error.source().expect("has a cause").to_string();
         assert!(!error.to_string().contains(&cause));
-        assert_eq!(error.to_string(), "could not publish `order.paid`: the database cannot be reached");
+        assert_eq!(
+            error.to_string(),
+            "could not publish `order.paid`: the database cannot be reached, or has no room left"
+        );
         assert!(error.is_transient());
     }
 

@@ -102,7 +102,7 @@ impl<DB: Backend> Engine<DB> {
     async fn trip(&self, consumer: usize, permit: OwnedSemaphorePermit, patience: Duration) -> Result<bool> {
         let (dispatch, of) = (&self.dispatch, &self.consumers[consumer]);
         let ready = || self.ready.mark(consumer);
-        let trip = Trip::run(dispatch, &self.keeper, of, permit, patience, ready).await;
+        let trip = unpanicked(Trip::run(dispatch, &self.keeper, of, permit, patience, ready)).await;
         if trip.is_err()
             && let Ok(mut session) = dispatch.connections.external().await
         {
@@ -163,6 +163,14 @@ impl<DB: Backend> Engine<DB> {
     }
 }
 
+/// A panic outside of handlers, which are caught by themselves: that of the driver, as a lost connection. The task goes on.
+pub(crate) async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
+        let text = format!("a panic outside of handlers: {}", panic_text(&*panic));
+        Err(Error::new(ErrorKind::Unavailable, text))
+    })
+}
+
 /// An executor's connection: kept from one transaction to the next, unless it is the application's.
 struct Slot<'a, DB: Backend> {
     engine: &'a Engine<DB>,
@@ -193,12 +201,7 @@ impl<'a, DB: Backend> Slot<'a, DB> {
         let ready = || self.engine.ready.mark(consumer);
         let step =
             dispatch.step(&mut session, &self.engine.consumers[consumer], &mut self.paces[consumer], ready);
-        // Of the driver, that is, since handlers are caught by themselves.
-        let step = AssertUnwindSafe(step).catch_unwind().await.unwrap_or_else(|panic| {
-            session.close_own();
-            let text = format!("a panic outside of handlers: {}", panic_text(&*panic));
-            Err(Error::new(ErrorKind::Unavailable, text))
-        });
+        let step = unpanicked(step).await;
         if let Err(error) = &step
             && error.kind() != ErrorKind::Conflict
             && !dispatch.connections.borrowed()

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::Engine;
+use crate::executor::{Engine, unpanicked};
 
 /// After a reason to look, how long the next ones are gathered: many processes that publish make one look.
 const GATHER: Duration = Duration::from_millis(5);
@@ -26,7 +26,8 @@ impl<DB: Backend> Engine<DB> {
     /// Rings whenever another process has said that there may be work, and whenever something may have been missed.
     pub(crate) async fn listen(self: Arc<Self>) {
         let mut troubles = Troubles { pause: PAUSES.0, heard: false, said: false };
-        while let Some(Err(error)) = self.dispatch.stop.run_until_cancelled(self.attend(&mut troubles)).await
+        while let Some(Err(error)) =
+            self.dispatch.stop.run_until_cancelled(unpanicked(self.attend(&mut troubles))).await
         {
             // A connection that had heard is a loss, and most likely the next one hears.
             if !std::mem::take(&mut troubles.heard) && !troubles.said {

@@ -109,11 +109,12 @@ fn dead(parking: Parking, options: &HandlerOptions) -> Parking {
 /// Whether the database chose this transaction as the loser of a conflict, anywhere among the causes.
 pub(crate) fn lost_a_conflict<DB: Backend>(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| {
+        let ours = || cause.downcast_ref::<Error>().map(Error::kind);
         let kind = match cause.downcast_ref::<sqlx::Error>() {
             Some(error) => Some(DB::kind(error)),
-            None => DB::kind_of_cause(cause),
+            None => DB::kind_of_cause(cause).or_else(ours),
         };
-        kind == Some(ErrorKind::Conflict)
+        matches!(kind, Some(ErrorKind::Conflict | ErrorKind::StaleTransaction))
     })
 }
 

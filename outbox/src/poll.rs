@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alive;
 use crate::backend::{Backend, Poll, Polled};
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::Engine;
+use crate::executor::{Engine, unpanicked};
 use crate::trouble::Trouble;
 
 /// How much later than its interval a poll may come, so that processes which started together do not stay together.
@@ -23,10 +23,11 @@ const LONGEST: Duration = Duration::from_hours(10_000);
 impl<DB: Backend> Engine<DB> {
     /// Asks the database for all consumers at once: at start, at each ring of this process, and at the interval. A
     /// heartbeat is due once a second and goes with a question, in one statement where the database can do that; only
-    /// where questions are rare it goes alone. While a run ends there are heartbeats only, until that is `over`.
-    pub(crate) async fn poll(self: Arc<Self>, over: CancellationToken) {
+    /// where questions are rare it goes alone. While a run ends, and where there is
+    /// nobody to be woken (`asking`), there are heartbeats only, until that is `over`.
+    pub(crate) async fn poll(self: Arc<Self>, asking: bool, over: CancellationToken) {
         let (wake, stop) = (self.dispatch.outbox.wake(), &self.dispatch.stop);
-        let mut here = Some(wake.here(&self.worker.consumers));
+        let mut here = asking.then(|| wake.here(&self.worker.consumers));
         let mut rung = wake.listen();
         let mut trouble = Trouble::new("poll");
         let interval = self.dispatch.config.poll_interval.min(LONGEST);
@@ -37,7 +38,7 @@ impl<DB: Backend> Engine<DB> {
                 here = None;
             }
             let (asks, beats) = (here.is_some() && ask <= since, beat <= since);
-            let asked = self.ask(asks, beats).await;
+            let asked = unpanicked(self.ask(asks, beats)).await;
             let now = Instant::now();
             // A stream of rings takes no more than half of the time.
             let mut rest = now - since;

@@ -72,7 +72,11 @@ impl<DB: Backend> Consumer<DB> {
     /// one that can only put them back should not be the first each time.
     pub(crate) fn patience(&self, poll_interval: Duration) -> Duration {
         let strange = *self.strange.lock().unwrap_or_else(PoisonError::into_inner);
-        if strange.is_some_and(|at| at.elapsed() < STRANGE) { poll_interval * 2 } else { Duration::ZERO }
+        if strange.is_some_and(|at| at.elapsed() < STRANGE) {
+            poll_interval.saturating_mul(2)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 

@@ -162,7 +162,9 @@ impl<DB: Backend> Drop for Session<DB> {
     fn drop(&mut self) {
         let Some(conn) = &mut self.conn else { return };
         let depth = DB::TransactionManager::get_transaction_depth(conn);
-        if !self.keep || (depth > 0 || self.end.is_some()) && !self.borrowed {
+        // A statement that was dropped may be in the way of that, where the driver loses count of the answers.
+        let back = self.borrowed && (depth == 0 || DB::SAFE_TO_DROP);
+        if !self.keep || (depth > 0 || self.end.is_some()) && !back {
             self.close();
             return;
         }

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use sqlx::SqlStr;
+use sqlx::{SqlSafeStr as _, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::backend::{Backend, statement};
+use crate::backend::{Backend, SqlResult};
 use crate::draft::{Draft, Outgoing};
-#[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
 use crate::faults;
 use crate::finish::Finish;
@@ -29,7 +27,6 @@ pub struct OutboxTx<DB: Backend> {
     session: Session<DB>,
     outbox: Outbox<DB>,
     buffer: Buffer,
-    savepoints: usize,
 }
 
 impl<DB: Backend> Outbox<DB> {
@@ -46,12 +43,25 @@ impl<DB: Backend> Outbox<DB> {
         let pool = self.pool().clone();
         let begun = Finish::new(async move {
             let mut session = Session::new(pool.acquire().await?, true);
-            session.begin(statement).await?;
+            match session.begin(statement.clone()).await {
+                Ok(()) => {}
+                // Somebody has left a transaction on the connection of which sqlx does not know, and perhaps a failed one.
+                Err(error)
+                    if left_open::<DB>(&error)
+                        && DB::run(&mut session, "rollback".into_sql_str()).await.is_ok() =>
+                {
+                    session.begin(statement).await?;
+                }
+                Err(error) => {
+                    close_if_read_only(&mut session, &error);
+                    return Err(error);
+                }
+            }
             Ok(session)
         });
         let session =
             begun.await.map_err(|error| Error::database(DB::kind(&error), "begin a transaction", error))?;
-        Ok(OutboxTx { session, outbox: self.clone(), buffer: Buffer::default(), savepoints: 0 })
+        Ok(OutboxTx { session, outbox: self.clone(), buffer: Buffer::default() })
     }
 
     /// Runs `work` in a transaction: commits on `Ok`, rolls back on `Err`.
@@ -109,8 +119,8 @@ impl<DB: Backend> OutboxTx<DB> {
         Ok(self.buffer.add(self.outbox.check(draft)?))
     }
 
-    /// Runs `work` inside a savepoint: on `Err` what it wrote and what it published is dropped, and the
-    /// transaction goes on.
+    /// Runs `work` inside a savepoint: on `Err`, or if this future is dropped, what it wrote and what it published is dropped,
+    /// and the transaction goes on.
     ///
     /// # Errors
     /// What `work` returns, and [`Database`](ErrorKind::Database) errors of the savepoint itself.
@@ -119,16 +129,12 @@ impl<DB: Backend> OutboxTx<DB> {
         E: From<Error>,
         F: AsyncFnOnce(&mut Self) -> Result<R, E>,
     {
-        let (level, published) = (self.savepoints, self.buffer.len());
-        self.execute(format!("savepoint outbox_savepoint_{level}")).await?;
-        self.savepoints += 1;
-        let outcome = work(self).await;
-        self.savepoints = level;
-        if outcome.is_err() {
-            self.buffer.truncate(published);
-            self.execute(format!("rollback to savepoint outbox_savepoint_{level}")).await?;
-        }
-        self.execute(format!("release savepoint outbox_savepoint_{level}")).await?;
+        let failed = |error| Error::database(DB::kind(&error), "go on with the transaction", error);
+        DB::TransactionManager::begin(&mut self.session, None).await.map_err(failed)?;
+        let savepoint = Savepoint::new(self);
+        let outcome = work(savepoint.tx).await;
+        let ended = if outcome.is_ok() { savepoint.release().await } else { savepoint.roll_back().await };
+        ended.map_err(failed)?;
         outcome
     }
 
@@ -139,26 +145,43 @@ impl<DB: Backend> OutboxTx<DB> {
     ///
     /// # Errors
     /// As [`Outbox::publish_event`]; nothing of the transaction exists then. An
-    /// [`Unavailable`](ErrorKind::Unavailable) from the commit itself leaves open whether it happened: run the
-    /// work again with message ids of your own, and a second publish of one id stores nothing.
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) says that the connection was lost in the commit itself, and leaves open whether
+    /// it happened: run the work again with message ids of your own, and a second publish of one id stores nothing.
     pub async fn commit(mut self) -> Result<Vec<Published>> {
         faults::point("publishing");
+        if DB::TransactionManager::get_transaction_depth(&self.session) == 0 {
+            // A nested `begin` that was dropped half-way takes everything along.
+            return Err(Error::new(
+                ErrorKind::TransactionAborted,
+                "could not commit: the transaction was rolled back before; run it again",
+            ));
+        }
         let messages = self.buffer.take();
         // Where that is needed, a commit that is dropped half-way takes the connection along.
         self.session.keep(DB::SAFE_TO_DROP);
-        let published = self.flush(&messages).await;
-        if published.is_err() {
-            self.session.keep(true);
-        }
-        let published = published?;
+        let published = match self.flush(&messages).await {
+            Ok(published) => published,
+            Err(error) => {
+                self.session.keep(true);
+                if error.kind() == ErrorKind::ReadOnly {
+                    close_read_only(&mut self.session);
+                }
+                return Err(error);
+            }
+        };
         faults::point("published");
         let committed = self.session.commit().await;
         self.session.keep(true);
-        if committed.is_err() {
+        if let Err(error) = committed {
             // sqlx may still count a transaction that somebody has ended.
             self.session.rollback().await;
+            close_if_read_only(&mut self.session, &error);
+            let kind = match DB::kind(&error) {
+                ErrorKind::Unavailable => ErrorKind::OutcomeUnknown,
+                kind => kind,
+            };
+            return Err(Error::database(kind, "commit", error));
         }
-        committed.map_err(|error| Error::database(DB::kind(&error), "commit", error))?;
         faults::point("publish committed");
         let outcomes = messages.into_iter().zip(&published);
         let stored = outcomes.filter(|(_, published)| matches!(published, Published::Stored(_)));
@@ -188,11 +211,79 @@ impl<DB: Backend> OutboxTx<DB> {
         }
         self.outbox.store(&mut self.session, messages).await
     }
+}
 
-    async fn execute(&mut self, sql: String) -> Result<()> {
-        DB::run(&mut self.session, statement(sql))
-            .await
-            .map_err(|error| Error::database(DB::kind(&error), "go on with the transaction", error))
+/// A savepoint of sqlx's own, which is rolled back where this is dropped: before the next statement on the connection.
+struct Savepoint<'a, DB: Backend> {
+    tx: &'a mut OutboxTx<DB>,
+    depth: usize,
+    /// How many messages there were before.
+    published: usize,
+    over: bool,
+}
+
+impl<'a, DB: Backend> Savepoint<'a, DB> {
+    fn new(tx: &'a mut OutboxTx<DB>) -> Self {
+        let (depth, published) =
+            (DB::TransactionManager::get_transaction_depth(&tx.session), tx.buffer.len());
+        Self { tx, depth, published, over: false }
+    }
+
+    async fn release(mut self) -> SqlResult<()> {
+        if self.depth_now() != self.depth {
+            // One inside may have been dropped, and its end is still on the way.
+            DB::assert_usable(&mut self.tx.session).await?;
+        }
+        if self.depth_now() != self.depth {
+            return Err(sqlx::Error::Protocol(
+                "a savepoint was ended by somebody else than its owner".to_owned(),
+            ));
+        }
+        DB::TransactionManager::commit(&mut self.tx.session).await?;
+        self.over = true;
+        Ok(())
+    }
+
+    fn depth_now(&self) -> usize {
+        DB::TransactionManager::get_transaction_depth(&self.tx.session)
+    }
+
+    async fn roll_back(mut self) -> SqlResult<()> {
+        self.tx.buffer.truncate(self.published);
+        DB::TransactionManager::rollback(&mut self.tx.session).await?;
+        self.over = true;
+        Ok(())
+    }
+}
+
+impl<DB: Backend> Drop for Savepoint<'_, DB> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        self.tx.buffer.truncate(self.published);
+        // Once: those inside have done the same, if perhaps nobody has counted it yet.
+        if self.depth_now() >= self.depth {
+            DB::TransactionManager::start_rollback(&mut self.tx.session);
+        }
+    }
+}
+
+/// Whether a BEGIN met a transaction that is open.
+fn left_open<DB: Backend>(error: &sqlx::Error) -> bool {
+    matches!(DB::kind(error), ErrorKind::TransactionAborted | ErrorKind::Database)
+}
+
+/// The pool's next connection may lead to the server that takes writes now. A file is the same for all connections.
+fn close_read_only<DB: Backend>(session: &mut Session<DB>) {
+    if !DB::SINGLE_WRITER {
+        session.close();
+    }
+}
+
+fn close_if_read_only<DB: Backend>(session: &mut Session<DB>, error: &sqlx::Error) {
+    if DB::kind(error) == ErrorKind::ReadOnly {
+        close_read_only(session);
     }
 }
 
@@ -214,17 +305,17 @@ impl<DB: Backend> OutboxTx<DB> {
 
     /// The transaction as a handler works with it, and what else there is of this one.
     pub(crate) fn into_session(self) -> (Session<DB>, Rest<DB>) {
-        let Self { session, outbox, buffer, savepoints } = self;
-        (session, Rest { outbox, buffer, savepoints })
+        let Self { session, outbox, buffer } = self;
+        (session, Rest { outbox, buffer })
     }
 
     /// Puts a transaction together again, with what a handler has published.
     pub(crate) fn of_session(session: Session<DB>, rest: Rest<DB>, published: Vec<Outgoing>) -> Self {
-        let Rest { outbox, buffer, savepoints } = rest;
+        let Rest { outbox, buffer } = rest;
         for message in published {
             buffer.add(message);
         }
-        Self { session, outbox, buffer, savepoints }
+        Self { session, outbox, buffer }
     }
 }
 
@@ -233,7 +324,6 @@ impl<DB: Backend> OutboxTx<DB> {
 pub(crate) struct Rest<DB: Backend> {
     outbox: Outbox<DB>,
     buffer: Buffer,
-    savepoints: usize,
 }
 
 impl<DB: Backend> Deref for OutboxTx<DB> {

@@ -23,6 +23,7 @@ on_each_database!(
     a_stopping_process_gives_its_lanes_back,
     a_process_that_cuts_its_calls_off_gives_its_lanes_back,
     a_process_that_finishes_its_calls_is_alive_meanwhile,
+    a_run_until_idle_is_alive_meanwhile,
     transactions_leave_leased_lanes_alone,
     leases_leave_locked_lanes_alone,
     a_consumer_that_changes_its_kind_goes_on_where_it_was,
@@ -314,9 +315,29 @@ async fn a_process_that_finishes_its_calls_is_alive_meanwhile<DB: TestBackend>(d
     let running = Running::start(calls(&outbox, &gate.script(&log)));
     gate.begun().await;
     let ended = tokio::spawn(running.stop());
-    let heard = async || database.texts("select concat(heartbeat_at, '') from outbox_worker").await;
     // The first may have been on its way when it was told to stop.
-    for _ in 0..3 {
+    heartbeats(&database, 3).await;
+    gate.open();
+    assert_eq!(ended.await.expect("no panic").handled, 1);
+    assert_eq!(database.count("outbox_worker").await, 0, "it said good-bye");
+}
+
+async fn a_run_until_idle_is_alive_meanwhile<DB: TestBackend>(database: TestDatabase<DB>) {
+    let (outbox, log, gate) = (with_lanes(&database, 1).await, Log::default(), Gate::default());
+    publish(&outbox, placed_as("m", "m")).await;
+    let consumers = calls(&outbox, &gate.script(&log)).build().expect("complete");
+    let ended = tokio::spawn(consumers.run_until_idle());
+    gate.begun().await;
+    heartbeats(&database, 2).await;
+    gate.open();
+    assert_eq!(ended.await.expect("no panic").expect("it ran").handled, 1);
+    assert_eq!(database.count("outbox_worker").await, 0, "it said good-bye");
+}
+
+/// Waits until the only process has said so many times that it is alive.
+async fn heartbeats<DB: TestBackend>(database: &TestDatabase<DB>, count: usize) {
+    let heard = async || database.texts("select concat(heartbeat_at, '') from outbox_worker").await;
+    for _ in 0..count {
         let before = heard().await;
         eventually("a heartbeat", LONG, async || {
             let now = heard().await;
@@ -324,9 +345,6 @@ async fn a_process_that_finishes_its_calls_is_alive_meanwhile<DB: TestBackend>(d
         })
         .await;
     }
-    gate.open();
-    assert_eq!(ended.await.expect("no panic").handled, 1);
-    assert_eq!(database.count("outbox_worker").await, 0, "it said good-bye");
 }
 
 /// The same consumer in a build whose handler writes in its transaction, beside one that calls.

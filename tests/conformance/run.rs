@@ -19,6 +19,7 @@ on_each_database!(
     a_terminated_process_finishes_what_was_begun_and_exits_cleanly,
     a_run_that_cannot_start_says_so,
     a_lock_held_elsewhere_is_waited_out,
+    limits_that_never_come_are_none,
 );
 
 async fn a_run_until_idle_counts_what_it_did<DB: TestBackend>(database: TestDatabase<DB>) {
@@ -224,4 +225,33 @@ async fn a_lock_held_elsewhere_is_waited_out<DB: TestBackend>(database: TestData
     running.stop().await;
     other.await.expect("no panic").expect("a lock is no error");
     assert_eq!(handled(&database).await, ["m"]);
+}
+
+async fn limits_that_never_come_are_none<DB: TestBackend>(database: TestDatabase<DB>) {
+    let outbox = database.outbox();
+    let config = ConsumerConfig {
+        poll_interval: Duration::MAX,
+        idle_grace: Duration::MAX,
+        group_window: Duration::MAX,
+        ..ConsumerConfig::default()
+    };
+    let endless =
+        |options: &mut HandlerOptions| (options.timeout, options.lease) = (Duration::MAX, Duration::MAX);
+    let both = || {
+        let consumers = outbox.consumers().handler::<Ledger>().handler::<Caller>();
+        let consumers = consumers.options("ledger", endless).options("calls", endless).config(config.clone());
+        consumers.state(Script::<DB>::new(|ctx| {
+            Box::pin(
+                async move { if ctx.metadata().consumer() == "ledger" { record(ctx).await } else { Ok(()) } },
+            )
+        }))
+    };
+    // A newer build, which takes another type too.
+    let newer = outbox.consumers().handler::<Both>().handler::<Caller>().state(Script::<DB>::record());
+    newer.build().expect("complete").run_until_idle().await.expect("registered");
+    for draft in [Draft::new("order.shipped", "{}").aggregate_id("7"), placed_as("m", "8")] {
+        publish(&outbox, draft).await;
+    }
+    let report = both().build().expect("complete").run_until_idle().await.expect("it ran");
+    assert_eq!((report.handled, report.parked, report.retried), (2, 1, 0));
 }

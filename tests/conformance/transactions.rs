@@ -14,6 +14,9 @@ on_each_database!(
     handlers_may_use_the_applications_small_pool,
     a_dropped_begin_never_poisons_the_pool,
     a_dropped_begin_of_the_application_poisons_nothing_of_ours,
+    what_the_application_left_open_is_in_nobodys_way,
+    a_transaction_that_is_dropped_in_a_statement_never_poisons_the_pool,
+    a_savepoint_that_is_dropped_leaves_nothing_behind,
     a_dropped_commit_is_one_or_the_other,
     a_migration_that_is_dropped_is_still_whole,
     a_closed_pool_is_an_error_and_no_wait,
@@ -121,6 +124,72 @@ async fn a_dropped_begin_of_the_application_poisons_nothing_of_ours<DB: TestBack
     settled(&database).await;
     running.stop().await;
     assert_eq!(database.count("effects").await, 100);
+}
+
+/// A BEGIN that sqlx did not send, and on some databases a statement that failed behind it.
+async fn what_the_application_left_open_is_in_nobodys_way<DB: TestBackend>(database: TestDatabase<DB>) {
+    let pool = database.another_pool(1).await;
+    let outbox = Outbox::new(pool.clone());
+    register(&outbox).await;
+    for (round, fails) in [false, true].into_iter().enumerate() {
+        let mut conn = pool.acquire().await.expect("there is one");
+        DB::execute(&mut conn, "begin").await.expect("begun");
+        if fails {
+            DB::execute(&mut conn, "insert into no_such_table values (1)").await.expect_err("there is none");
+        }
+        drop(conn);
+        the_pool_is_sound(&database, &outbox, round).await;
+    }
+}
+
+async fn a_transaction_that_is_dropped_in_a_statement_never_poisons_the_pool<DB: TestBackend>(
+    database: TestDatabase<DB>,
+) {
+    let pool = database.another_pool(1).await;
+    let outbox = Outbox::new(pool.clone());
+    register(&outbox).await;
+    for round in 0..60 {
+        let mut tx = outbox.begin().await.expect("begun");
+        // Another text each time, so that there is something to prepare.
+        let write = format!("insert into business (message_id) values ('dropped {round}')");
+        drop(polled(DB::execute(&mut tx, &write), round % 12).await);
+        drop(polled(DB::number(&mut tx, "select count(*) from business"), round % 7).await);
+        drop(tx);
+        the_pool_is_sound(&database, &outbox, round).await;
+    }
+    let dropped = "select count(*) from business where message_id like 'dropped%'";
+    assert_eq!(database.number(dropped).await, 0);
+}
+
+async fn a_savepoint_that_is_dropped_leaves_nothing_behind<DB: TestBackend>(database: TestDatabase<DB>) {
+    let outbox = database.outbox();
+    let mut tx = outbox.begin().await.expect("begun");
+    tx.publish(placed_as("before", "7")).expect("accepted");
+    let within = tokio::sync::Notify::new();
+    let work = tx.savepoint(async |tx| {
+        DB::execute(tx, "insert into business (message_id) values ('dropped')").await?;
+        tx.publish(placed_as("dropped", "7"))?;
+        tx.savepoint(async |tx| {
+            DB::execute(tx, "insert into business (message_id) values ('dropped too')").await?;
+            tx.publish(placed_as("dropped-too", "7"))?;
+            within.notify_one();
+            std::future::pending::<anyhow::Result<()>>().await
+        })
+        .await
+    });
+    tokio::select! {
+        biased;
+        done = work => panic!("{done:?}"),
+        () = within.notified() => {}
+    }
+    DB::execute(&mut tx, "insert into business (message_id) values ('after')").await.expect("it goes on");
+    tx.savepoint(async |tx| tx.publish(placed_as("after", "7")).map(drop)).await.expect("it goes on");
+    tx.commit().await.expect("committed");
+    let messages = database.texts("select cast(id as char(20)) from outbox_message order by seq").await;
+    let messages: Vec<&str> = messages.iter().map(|id| id.trim_end()).collect();
+    assert_eq!(messages, ["before", "after"]);
+    let business = database.texts("select cast(message_id as char(20)) from business").await;
+    assert_eq!(business.iter().map(|id| id.trim_end()).collect::<Vec<_>>(), ["after"]);
 }
 
 async fn a_dropped_commit_is_one_or_the_other<DB: TestBackend>(database: TestDatabase<DB>) {

@@ -1,5 +1,7 @@
 //! SQLite: one file, one writer, and transactions that begin as readers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::__private::Controls;
@@ -106,7 +108,7 @@ async fn a_run_that_is_dropped_leaves_a_borrowed_connection_as_it_was() {
     register(&outbox).await;
     publish(&outbox, placed_as("m", "7")).await;
     for _ in 0..3 {
-        let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+        let begun = Arc::new(tokio::sync::Notify::new());
         let script = Script::<Sqlite>::new({
             let begun = begun.clone();
             move |ctx| {
@@ -398,4 +400,38 @@ async fn a_commit_of_what_was_ended_by_hand_leaves_the_connection_fit() {
     assert_eq!(error.kind(), ErrorKind::Database, "{error}");
     publish(&outbox, placed_as("after", "7")).await;
     assert_eq!(database.count("outbox_message").await, 1);
+}
+
+/// A caller's own transaction on the file began as a reader, and another has written since: nobody's failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_too_old_is_no_attempt_of_a_caller() {
+    let database = database().await;
+    let outbox = database.outbox();
+    let (pool, tries) = (database.another_pool(2).await, Arc::new(AtomicUsize::new(0)));
+    let script = Script::<Sqlite>::new({
+        let tries = tries.clone();
+        move |_| {
+            let (pool, again) = (pool.clone(), tries.fetch_add(1, Ordering::SeqCst) > 0);
+            Box::pin(async move {
+                let mut tx = pool.begin().await?;
+                Sqlite::number(&mut tx, "select count(*) from business").await?;
+                if !again {
+                    let mut other = pool.acquire().await?;
+                    Sqlite::execute(&mut other, "insert into business (message_id) values ('other')").await?;
+                }
+                Sqlite::execute(&mut tx, "insert into business (message_id) values ('own')").await?;
+                Ok(tx.commit().await?)
+            })
+        }
+    });
+    let once = |options: &mut outbox::HandlerOptions| options.retry.max_attempts = 1;
+    let consumers =
+        outbox.consumers().handler::<Caller>().state(script).config(quick()).options("calls", once);
+    let running = Running::start(consumers);
+    publish(&outbox, placed_as("m", "7")).await;
+    let own = "select count(*) from business where message_id = 'own'";
+    eventually("the second call", LONG, async || database.number(own).await == 1).await;
+    settled(&database).await;
+    let report = running.stop().await;
+    assert_eq!((report.handled, report.dead, tries.load(Ordering::SeqCst)), (1, 0, 2));
 }

@@ -296,8 +296,14 @@ fn kind_of_number(number: u16, message: &str) -> ErrorKind {
         1305 if message.contains("outbox_publish") => ErrorKind::TransactionAborted,
         1290 | 1792 | 1836 | 1874 if number != 1290 || message.contains("read") => ErrorKind::ReadOnly,
         1046 | 1049 | 1054 | 1146 => ErrorKind::NotMigrated,
-        // Too many connections, shutting down, disconnected, killed, idle for too long, a cluster's node not ready.
-        1040
+        // Disk or table full, out of memory; too many connections, shutting down, disconnected, killed, idle for too long, a
+        // cluster's node not ready.
+        1021
+        | 1037
+        | 1038
+        | 1041
+        | 1114
+        | 1040
         | 1042
         | 1043
         | 1047

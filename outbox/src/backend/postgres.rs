@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError};
-use sqlx::{PgConnection, Postgres, SqlStr, query, query_scalar, raw_sql};
+use sqlx::{PgConnection, Postgres, SqlStr, query, query_as, query_scalar, raw_sql};
 
 use super::{Backend, Begin, Guard, Migration, SqlResult, Storage, statement, statements};
 use crate::config::{Names, Tables};
@@ -124,10 +124,12 @@ impl Storage for Postgres {
 
     fn begin_work(_: &Sql, idle: Duration, _: Controls) -> Begin {
         // READ COMMITTED whatever the server's default: the read after the claim must see what was committed
-        // before the lock was granted. The interval bounds how long a dead client's lane stays locked while a
+        // before the lock was granted. A handler's time is limited by its own option, and a role's limit must not end what settles
+        // its message. The interval bounds how long a dead client's lane stays locked while a
         // statement of its runs.
         statement(format!(
             "begin isolation level read committed read write; \
+             set local statement_timeout = 0; \
              set local client_connection_check_interval = '500ms'; \
              set local idle_in_transaction_session_timeout = {}; {PLANNER}",
             idle.as_millis().min(i32::MAX as u128),
@@ -155,11 +157,16 @@ impl Storage for Postgres {
     }
 
     async fn unsupported(conn: &mut PgConnection, _: &Sql) -> SqlResult<Option<String>> {
-        let version: i32 =
-            query_scalar("select current_setting('server_version_num')::int").fetch_one(conn).await?;
-        Ok((version < 140_000).then(|| {
-            format!("PostgreSQL 14 is the oldest supported, and this server is {}", version / 10_000)
-        }))
+        let sql = "select current_setting('server_version_num')::int, current_setting('server_encoding')";
+        let (version, encoding): (i32, String) = query_as(sql).fetch_one(conn).await?;
+        Ok(if version < 140_000 {
+            Some(format!("PostgreSQL 14 is the oldest supported, and this server is {}", version / 10_000))
+        } else if encoding != "UTF8" {
+            // There would be texts that cannot be stored, those of errors among them.
+            Some(format!("the database's encoding is {encoding}, and must be UTF8"))
+        } else {
+            None
+        })
     }
 
     async fn lock_schema(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
@@ -197,7 +204,9 @@ fn kind_of_code(code: Option<&str>, message: &str) -> ErrorKind {
         Some("25006") => ErrorKind::ReadOnly,
         Some("0A000") if message.contains("recovery") => ErrorKind::ReadOnly,
         Some("42P01" | "42703" | "3F000") => ErrorKind::NotMigrated,
-        Some("53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03") => ErrorKind::Unavailable,
+        // Class 53: no disk, no memory, no connection is left.
+        Some(code) if code.starts_with("53") => ErrorKind::Unavailable,
+        Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => ErrorKind::Unavailable,
         Some(code) if code.starts_with("08") => ErrorKind::Unavailable,
         _ => ErrorKind::Database,
     }

@@ -179,7 +179,8 @@ fn kind_of_database(error: &dyn DatabaseError) -> ErrorKind {
         _ if code == SNAPSHOT => ErrorKind::StaleTransaction,
         5 | 6 => ErrorKind::Conflict,
         8 => ErrorKind::ReadOnly,
-        10 | 14 => ErrorKind::Unavailable,
+        // What cannot be read or opened, and a full disk.
+        10 | 13 | 14 => ErrorKind::Unavailable,
         1 if error.message().contains("no such table") => ErrorKind::NotMigrated,
         1 if error.message().contains("unknown database") => ErrorKind::NotMigrated,
         1 if error.message().contains("has no column") => ErrorKind::NotMigrated,

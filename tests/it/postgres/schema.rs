@@ -75,3 +75,19 @@ async fn the_search_path_of_application_and_handlers_is_their_own_matter() {
     let effects = database.effects().await;
     assert_eq!((&*effects[0].message_id, &*effects[0].worker), ("m", "path trap,pg_catalog"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_cannot_hold_every_text_is_refused() {
+    let Some(database) = TestDatabase::<Postgres>::empty().await else { return };
+    let name = format!("{}_latin1", database.address());
+    let create =
+        format!("create database {name} encoding 'LATIN1' template template0 lc_collate 'C' lc_ctype 'C'");
+    database.execute(&create).await;
+    let pool = Postgres::connect(&name, 1).await.expect("it is there");
+    let refused = Outbox::new(pool.clone()).migrate().await;
+    pool.close().await;
+    database.execute(&format!("drop database {name} with (force)")).await;
+    let error = refused.expect_err("no text of another language could be stored");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("LATIN1"), "{error}");
+}

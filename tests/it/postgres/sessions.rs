@@ -379,3 +379,51 @@ async fn a_migration_waits_for_no_other_schema() {
     assert_eq!(migrated.expect("migrated").applied, [1]);
     other.rollback().await.expect("rolled back");
 }
+
+/// A role's limit is for the application's statements, and not for what settles their message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_roles_timeout_does_not_end_what_settles() {
+    let Some(database) = database().await else { return };
+    register(&database.outbox()).await;
+    let slow = "create function slow() returns trigger language plpgsql as
+                $$ begin perform pg_sleep(0.5); return old; end $$;
+                create trigger slow before delete on outbox_delivery for each row execute function slow()";
+    database.execute(slow).await;
+    let limited = options(&database).options([("statement_timeout", "200ms")]);
+    let outbox = Outbox::new(pool(limited, 3).await);
+    publish(&outbox, placed_as("m", "7")).await;
+    let report = drain(&outbox, &Script::record()).await;
+    assert_eq!((report.handled, report.retried, report.dead), (1, 0, 0));
+}
+
+/// Nothing that the handler itself could see is wrong, and the connection never survives the commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_whose_commit_always_ends_the_connection_is_dead_in_the_end() {
+    let Some(database) = database().await else { return };
+    let outbox = database.outbox();
+    register(&outbox).await;
+    let ends = "create function ends() returns trigger language plpgsql as
+                $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+                create constraint trigger ends after insert on effects deferrable initially deferred
+                for each row when (new.message_id = 'ends') execute function ends()";
+    database.execute(ends).await;
+    for name in ["before", "ends", "after"] {
+        publish(&outbox, placed_as(name, name)).await;
+    }
+    let once = |options: &mut outbox::HandlerOptions| options.retry.max_attempts = 1;
+    // Another executor would take the lane before the loss is recorded, and run it once more.
+    let config = ConsumerConfig {
+        executors: 1,
+        poll_interval: Duration::from_millis(20),
+        ..ConsumerConfig::default()
+    };
+    let running = Running::start(ledger(&outbox, &Script::record()).config(config).options("ledger", once));
+    let dead = "select count(*) from outbox_parked where state = 2";
+    eventually("it to be dead", LONG, async || database.number(dead).await == 1).await;
+    effects(&database, 2).await;
+    let report = running.stop().await;
+    assert_eq!((report.handled, report.dead), (2, 1));
+    let mut done = handled(&database).await;
+    done.sort_unstable();
+    assert_eq!(done, ["after", "before"]);
+}

@@ -168,7 +168,7 @@ impl Consuming for MySql {
             .bind(parking.attempts)
             .bind(parking.total_attempts)
             .bind(parking.conflicts)
-            .bind(parking.pause.map(until_due))
+            .bind(parking.pause.map(micros))
             .bind(parking.error.as_deref())
             .bind(parking.error.as_deref())
             .bind(lane.consumer)
@@ -252,12 +252,6 @@ impl Consuming for MySql {
         let count = query_scalar(sql.remaining.clone()).bind(&consumers).bind(limit);
         count.bind(&consumers).bind(limit).bind(limit).fetch_one(conn).await
     }
-}
-
-/// A pause as the statements take it. Behind the year 9999 there is no time to be due at.
-fn until_due(pause: Duration) -> i64 {
-    const LONGEST: Duration = Duration::from_hours(24 * 365 * 1_000);
-    micros(pause.min(LONGEST))
 }
 
 /// `read_parked` for these keys, from these numbers on.
