@@ -169,7 +169,8 @@ impl<DB: TestBackend> Scene<DB> {
         }
         eventually("the child to stop between two writes", LONG, async || {
             process.stop().expect("a child can be stopped");
-            let free = DB::NAME != "SQLite" || DB::execute(&mut *conn, "begin immediate; rollback").await.is_ok();
+            let free =
+                DB::NAME != "SQLite" || DB::execute(&mut *conn, "begin immediate; rollback").await.is_ok();
             if !free {
                 process.resume().expect("a child can go on");
             }
