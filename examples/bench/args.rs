@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// The share of the keys whose messages fail for ever, tried again each 200 ms. Only the others count.
     #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
     pub(crate) failing: f64,
+    /// The raw loop of `--publish single` inserts the event too, into a table of its own: an outbox as it is written by hand.
+    #[arg(long)]
+    pub(crate) by_hand: bool,
     /// Somebody holds a snapshot open while the time runs.
     #[arg(long)]
     pub(crate) pinned_snapshot: bool,
@@ -148,6 +151,7 @@ impl Args {
             self.backlog == 0 || self.mode == Mode::ConsumeOnly,
             "--backlog is for consuming; --history is for both"
         );
+        ensure!(!self.by_hand || self.mode == Mode::Single, "--by-hand is for --publish single");
         Ok(())
     }
 

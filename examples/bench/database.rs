@@ -73,6 +73,12 @@ pub(crate) trait Database: outbox::Backend {
         effect: Effect,
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
 
+    /// What an outbox that is written by hand inserts.
+    fn insert_event(
+        conn: &mut Self::Connection,
+        effect: Effect,
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
+
     /// Many of the handlers' inserts in one statement.
     fn insert_many(
         conn: &mut Self::Connection,
@@ -159,7 +165,7 @@ impl<DB: Database> Place<DB> {
 
 /// The methods that read alike on all databases but for their parameters, and that sqlx offers for each alone.
 macro_rules! alike {
-    ($one:literal, $three:literal) => {
+    ($one:literal, $three:literal, $four:literal) => {
         async fn nothing(conn: &mut Self::Connection) -> sqlx::Result<()> {
             sqlx::query("select 1").execute(conn).await.map(drop)
         }
@@ -190,6 +196,24 @@ macro_rules! alike {
                 concat!("insert into bench_follow_up (consumer, message, msg_key) values (", $three, ")");
             let insert = sqlx::query(sql).bind(effect.consumer).bind(effect.message).bind(effect.key);
             insert.execute(conn).await.map(drop)
+        }
+
+        async fn insert_event(conn: &mut Self::Connection, effect: Effect) -> sqlx::Result<()> {
+            let Effect { message, key, .. } = effect;
+            let payload = serde_json::to_vec(&crate::handlers::Happened { message, key });
+            let sql = concat!(
+                "insert into bench_event (id, event_type, aggregate_id, payload) values (",
+                $four,
+                ")"
+            );
+            sqlx::query(sql)
+                .bind(uuid::Uuid::now_v7().to_string())
+                .bind("bench.happened")
+                .bind(key.to_string())
+                .bind(payload.expect("numbers are JSON"))
+                .execute(conn)
+                .await
+                .map(drop)
         }
 
         async fn number(conn: &mut Self::Connection, sql: &'static str) -> sqlx::Result<i64> {

@@ -55,6 +55,9 @@ impl Database for MySql {
                                        message bigint not null, msg_key bigint not null) engine = InnoDB;
             create table bench_raw like bench_effect;
             create table bench_follow_up like bench_effect;
+            create table bench_event (seq bigint not null auto_increment primary key, id varchar(255) not null unique,
+                                      event_type varchar(255) not null, aggregate_id varchar(255), payload longblob not null,
+                                      created_at datetime(6) not null default current_timestamp(6)) engine = InnoDB;
             create table bench_hot (id bigint not null primary key, n bigint not null) engine = InnoDB;
             insert into bench_hot (id, n)
             with recursive n(i) as (select 0 union all select i + 1 from n where i < 199) select i, 0 from n;";
@@ -149,7 +152,7 @@ impl Database for MySql {
         error.is_some_and(|error| [1205, 1213, 1020].contains(&error.number()))
     }
 
-    alike!("?", "?, ?, ?");
+    alike!("?", "?, ?, ?", "?, ?, ?, ?");
 }
 
 /// Names and their values.

@@ -66,6 +66,9 @@ impl Database for Postgres {
                                        message bigint not null, msg_key bigint not null);
             create table bench_raw (like bench_effect including all);
             create table bench_follow_up (like bench_effect including all);
+            create table bench_event (seq bigint generated always as identity primary key, id text not null unique,
+                                      event_type text not null, aggregate_id text, payload bytea not null,
+                                      created_at timestamptz not null default now());
             create table bench_hot (id bigint primary key, n bigint not null);
             insert into bench_hot (id, n) select i, 0 from generate_series(0, 199) i;";
         sqlx::raw_sql(sql).execute(conn).await.map(drop)
@@ -148,7 +151,7 @@ impl Database for Postgres {
         matches!(code.as_deref(), Some("40001" | "40P01" | "55P03"))
     }
 
-    alike!("$1", "$1, $2, $3");
+    alike!("$1", "$1, $2, $3", "$1, $2, $3, $4");
 }
 
 fn options(args: &Args) -> anyhow::Result<PgConnectOptions> {

@@ -112,7 +112,12 @@ async fn transaction<DB: Database>(
                     }
                 }
             }
-            Mode::Single => DB::insert(&mut tx, Side::Raw, group[0]).await?,
+            Mode::Single => {
+                DB::insert(&mut tx, Side::Raw, group[0]).await?;
+                if share.args.by_hand {
+                    DB::insert_event(&mut tx, group[0]).await?;
+                }
+            }
             Mode::Many => DB::insert_many(&mut tx, Side::Raw, group).await?,
         }
         tx.commit().await

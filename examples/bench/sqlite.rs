@@ -59,6 +59,9 @@ impl Database for Sqlite {
                                     message integer not null, msg_key integer not null);
             create table bench_follow_up (id integer primary key autoincrement, consumer integer not null,
                                           message integer not null, msg_key integer not null);
+            create table bench_event (seq integer primary key autoincrement, id text not null unique,
+                                      event_type text not null, aggregate_id text, payload blob not null,
+                                      created_at text not null default current_timestamp);
             create table bench_hot (id integer primary key, n integer not null);
             insert into bench_hot (id, n)
             with recursive n(i) as (values (0) union all select i + 1 from n where i < 199) select i, 0 from n;";
@@ -148,7 +151,7 @@ impl Database for Sqlite {
         matches!(code.as_deref(), Some("5" | "6" | "517"))
     }
 
-    alike!("$1", "$1, $2, $3");
+    alike!("$1", "$1, $2, $3", "$1, $2, $3, $4");
 }
 
 /// The folder of a URL, of a path, or of a file.

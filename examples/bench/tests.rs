@@ -79,6 +79,7 @@ fn options_are_kept(database: &[&str]) {
     with(&["--handler", "noop", "--rate", "0", "--history", "30", "--parked", "30", "--backlog", "30"]);
     with(&["--handler", "insert", "--rate", "0", "--history", "30", "--parked", "30", "--backlog", "30"]);
     with(&["--publish", "single", "--executors", "2", "--consumers", "3"]);
+    with(&["--publish", "single", "--executors", "2", "--by-hand"]);
     with(&["--publish", "many", "--executors", "2", "--history", "30"]);
 }
 
@@ -125,6 +126,7 @@ fn what_cannot_be_measured_is_said() {
         (&["--failing", "1"][..], "--failing"),
         (&["--executors", "2", "--processes", "3"], "--executors"),
         (&["--publish", "many", "--backlog", "3"], "--backlog"),
+        (&["--publish", "many", "--by-hand"], "--by-hand"),
         (&["--consumers", "17"], "--consumers"),
         (&["--messages", "0"], "--messages"),
         (&["--backend", "postgres"], "postgres"),

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::time::error::Elapsed;
@@ -32,8 +32,7 @@ const MAY_HAVE_HAPPENED: &str = "what it called may have happened";
 /// How long a statement that was cancelled may take to end; then its connection is closed.
 const CANCEL_GRACE: Duration = Duration::from_millis(200);
 
-/// How long the statements around a handler may take where the answer may never come, since the handler dropped a
-/// statement of its own.
+/// How long a statement of ours may take at least that follows a handler.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a call ended.
@@ -44,6 +43,25 @@ pub(crate) enum Returned {
     Failed(HandlerError),
     /// It was dropped, and its statement may still run.
     Dropped(HandlerError),
+}
+
+/// When a call began, and how long it may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Began {
+    pub(crate) at: Instant,
+    pub(crate) timeout: Duration,
+}
+
+impl Began {
+    pub(crate) fn now<DB: Backend>(handler: &HandlerVTable<DB>) -> Self {
+        Self { at: Instant::now(), timeout: handler.options.timeout }
+    }
+
+    /// What follows a handler may find its connection busy: it may have dropped the future of a statement, which runs on. That
+    /// counts as the handler's own time.
+    fn left(self) -> Duration {
+        self.timeout.saturating_sub(self.at.elapsed()).max(PATIENCE)
+    }
 }
 
 /// What calls need.
@@ -64,19 +82,16 @@ impl<DB: Backend> Attempt<'_, DB> {
     pub(crate) async fn call(
         &self,
         session: &mut Session<DB>,
-        guard: &mut Guard,
         handler: &HandlerVTable<DB>,
         messages: Vec<Metadata>,
     ) -> Returned {
         let ids: Vec<_> = messages.iter().map(|metadata| metadata.id.clone()).collect();
-        guard.in_flight = !self.connections.borrowed();
         let shutdown = Shutdown::new(self.stop.clone());
         let (outbox, states) = (self.outbox.clone(), self.states.clone());
         let mut context = Context::new(session.lend(), outbox, messages, handler.batched, states, shutdown);
         let returned = returned(handler, &mut context).await;
         let left = context.into_parts();
         *session = left.session;
-        guard.in_flight = false;
         judged(returned, left.refused, left.follow_ups, &ids, || {
             timed_out(handler.options.timeout, ROLLED_BACK)
         })
@@ -86,9 +101,14 @@ impl<DB: Backend> Attempt<'_, DB> {
     pub(crate) async fn take_back(
         &self,
         session: &mut Session<DB>,
+        guard: &Guard,
+        began: Began,
         error: HandlerError,
     ) -> Result<HandlerError, HandlerError> {
-        match patiently::<DB>(DB::undo(session, self.outbox.sql())).await {
+        let Some(undone) = patiently(began, DB::undo(session, self.outbox.sql())).await else {
+            return self.cut_off(session, guard, error).await;
+        };
+        match undone {
             Ok(()) => Ok(error),
             // A deadlock takes the whole transaction along on some databases.
             Err(_) if parked::lost_a_conflict::<DB>(&*error.source) => Err(error),
@@ -101,6 +121,30 @@ impl<DB: Backend> Attempt<'_, DB> {
                 ..error
             }),
         }
+    }
+
+    /// What a statement of ours right after a handler says of it: nothing; a failure, and what it did is taken back; or one that
+    /// took our transaction with it.
+    pub(crate) async fn after(
+        &self,
+        session: &mut Session<DB>,
+        guard: &Guard,
+        began: Began,
+        answer: Option<SqlResult<()>>,
+    ) -> Result<Option<HandlerError>, HandlerError> {
+        let taken_back = match answer {
+            Some(Ok(())) => return Ok(None),
+            Some(Err(error)) => {
+                let aborted = DB::kind(&error) == ErrorKind::TransactionAborted;
+                let error = after_handler::<DB>(error);
+                if !aborted {
+                    return Err(error);
+                }
+                self.take_back(session, guard, began, error).await
+            }
+            None => self.cut_off(session, guard, left_running(began.timeout)).await,
+        };
+        taken_back.map(Some)
     }
 
     /// Closes the connection, and has the server end what it still does for it: it would not notice before that is done.
@@ -215,14 +259,21 @@ pub(crate) fn after_handler<DB: Backend>(error: sqlx::Error) -> HandlerError {
     }
 }
 
-/// Waits for a statement right after a handler, but not for ever where the connection may have lost count of the answers.
-pub(crate) async fn patiently<DB: Backend>(statement: impl Future<Output = SqlResult<()>>) -> SqlResult<()> {
-    if DB::SAFE_TO_DROP {
-        return statement.await;
-    }
-    let timeout =
-        |_| sqlx::Error::Protocol("no answer after a handler that may have dropped a statement".to_owned());
-    tokio::time::timeout(PATIENCE, caught(statement)).await.map_err(timeout)?
+/// Waits for a statement of ours right after a handler. `None` where the connection does not answer in the handler's time.
+pub(crate) async fn patiently(
+    began: Began,
+    statement: impl Future<Output = SqlResult<()>>,
+) -> Option<SqlResult<()>> {
+    tokio::time::timeout(began.left(), caught(statement)).await.ok()
+}
+
+/// The handler returned, and its connection did not.
+fn left_running(timeout: Duration) -> HandlerError {
+    format!(
+        "a statement that the handler dropped (a timeout around a query, a `select!`) still ran when the handler's \
+         {timeout:?} were over; it was stopped, and {ROLLED_BACK}"
+    )
+    .into()
 }
 
 fn swallowed() -> HandlerError {

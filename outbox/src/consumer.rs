@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -19,11 +20,14 @@ use crate::options::HandlerOptions;
 use crate::publish::Outbox;
 use crate::register::register;
 use crate::registry::{self, HandlerInfo, Registered};
-use crate::report::Tally;
+use crate::report::{Tally, Total};
 use crate::select::Consumer;
 
 /// How far `remaining` counts.
 const COUNT_LIMIT: i64 = 10_000;
+
+/// How long the last look at the database may take when a run ends.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Gathers handlers, states and settings. Made by [`Outbox::consumers`].
 pub struct ConsumersBuilder<DB: Backend> {
@@ -295,10 +299,10 @@ impl<DB: Backend> Consumers<DB> {
     /// As [`run_until`](Self::run_until), at any time.
     pub async fn run_once(self) -> Result<Report> {
         let engine = self.start().await?;
-        let tally = engine.clone().execute_once().await?;
+        engine.clone().execute_once().await?;
         let remaining = engine.remaining(COUNT_LIMIT).await?;
         engine.leave().await;
-        Ok(Report::new(tally, remaining))
+        Ok(Report::new(engine.dispatch.total.get(), remaining))
     }
 
     /// Handles everything that is runnable, what handlers publish included, and returns when nothing is. Failed
@@ -312,13 +316,12 @@ impl<DB: Backend> Consumers<DB> {
         for _ in 0..self::executors::<DB>(&engine.dispatch.config) {
             executors.spawn(engine.clone().execute_until_idle());
         }
-        let mut tally = Tally::default();
         while let Some(executor) = executors.join_next().await {
-            tally.add(executor.map_err(interrupted)??);
+            executor.map_err(interrupted)??;
         }
         let remaining = engine.remaining(COUNT_LIMIT).await?;
         engine.leave().await;
-        Ok(Report::new(tally, remaining))
+        Ok(Report::new(engine.dispatch.total.get(), remaining))
     }
 
     /// Checks the schema, registers the consumers, and says what is about to run.
@@ -363,6 +366,7 @@ impl<DB: Backend> Consumers<DB> {
             worker: worker.id.clone(),
             idle,
             stop: CancellationToken::new(),
+            total: Total::default(),
             alone: Arc::default(),
         };
         let engine = Engine::new(dispatch, keeper, consumers, worker);
@@ -402,14 +406,17 @@ fn executors<DB: Backend>(config: &ConsumerConfig) -> usize {
 
 /// The tasks of a run. Dropped, they end at their next await, and their transactions roll back.
 struct Work {
-    executors: JoinSet<Tally>,
-    /// The poll, and what listens.
+    executors: JoinSet<()>,
+    /// The poll, and what listens. It goes on while handlers finish, so that nobody takes this process for dead.
     watch: JoinSet<()>,
+    /// Cancelled when the executors have ended.
+    over: CancellationToken,
 }
 
 impl Work {
     fn spawn<DB: Backend>(engine: &Arc<Engine<DB>>) -> Self {
-        let mut work = Self { executors: JoinSet::new(), watch: JoinSet::new() };
+        let mut work =
+            Self { executors: JoinSet::new(), watch: JoinSet::new(), over: CancellationToken::new() };
         for _ in 0..executors::<DB>(&engine.dispatch.config) {
             work.executors.spawn(engine.clone().execute());
         }
@@ -417,7 +424,7 @@ impl Work {
         {
             work.executors.spawn(engine.clone().carry(consumer));
         }
-        work.watch.spawn(engine.clone().poll());
+        work.watch.spawn(engine.clone().poll(work.over.clone()));
         if engine.dispatch.outbox.config().notify {
             work.watch.spawn(engine.clone().listen());
         }
@@ -426,10 +433,9 @@ impl Work {
 
     /// Waits for the executors, which have been told to stop.
     async fn drain<DB: Backend>(&mut self, engine: &Engine<DB>) -> Result<Report> {
-        let mut tally = Tally::default();
         let all = async {
             while let Some(executor) = self.executors.join_next().await {
-                tally.add(executor.map_err(interrupted)?);
+                executor.map_err(interrupted)?;
             }
             Ok(())
         };
@@ -442,15 +448,19 @@ impl Work {
                 "handlers did not finish in time; they are rolled back and their messages handled later"
             );
         }
-        self.abort(engine).await;
-        Ok(Report::new(tally, 0))
+        Ok(self.abort(engine).await)
     }
 
     async fn abort<DB: Backend>(&mut self, engine: &Engine<DB>) -> Report {
-        self.watch.shutdown().await;
         self.executors.shutdown().await;
+        // Not in the middle of a heartbeat: it might arrive after the good-bye.
+        self.over.cancel();
+        let ended = async { while self.watch.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_LOOK, ended).await.is_err() {
+            self.watch.shutdown().await;
+        }
         engine.leave().await;
-        Report::default()
+        Report::new(engine.dispatch.total.get(), 0)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::handler::States;
 use crate::pace::Pace;
 use crate::parked;
 use crate::publish::Outbox;
-use crate::report::{self, Tally};
+use crate::report::{self, Tally, Total};
 use crate::select::{self, Consumer, Held};
 use crate::session::Session;
 use crate::settle;
@@ -38,6 +38,7 @@ pub(crate) struct Dispatch<DB: Backend> {
     pub(crate) idle: Duration,
     /// Cancelled when nothing more is to be begun.
     pub(crate) stop: CancellationToken,
+    pub(crate) total: Total,
     /// Held while a message runs alone: when the process dies of one, no second one is blamed.
     pub(crate) alone: Arc<Mutex<()>>,
 }

@@ -16,7 +16,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Keeper;
 use crate::pace::Pace;
 use crate::ready::Ready;
-use crate::report::Tally;
 use crate::select::Consumer;
 use crate::session::{Session, panic_text};
 use crate::trip::Trip;
@@ -43,19 +42,17 @@ impl<DB: Backend> Engine<DB> {
     }
 
     /// Works until the engine stops; finishes what it has begun.
-    pub(crate) async fn execute(self: Arc<Self>) -> Tally {
-        let mut total = Tally::default();
+    pub(crate) async fn execute(self: Arc<Self>) {
         let mut slot = Slot::new(&self);
         let mut trouble = Trouble::new("executor");
         while let Some(consumer) = self.dispatch.stop.run_until_cancelled(self.ready.wait()).await {
             match slot.step(consumer).await {
-                Ok(Some(tally)) => {
+                Ok(true) => {
                     trouble.over();
-                    total.add(tally);
                     // Once more: whoever looked in the meantime has passed over the lane that was held here.
                     self.ready.mark(consumer);
                 }
-                Ok(None) => trouble.over(),
+                Ok(false) => trouble.over(),
                 Err(error) => {
                     let pause = trouble.met(&error);
                     self.dispatch.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
@@ -63,14 +60,12 @@ impl<DB: Backend> Engine<DB> {
                 }
             }
         }
-        total
     }
 
     /// Works for a consumer whose calls are made outside of transactions, until the engine stops; ends what it has begun. While
     /// calls are waited for, other lanes are leased, as long as there are calls left to make.
-    pub(crate) async fn carry(self: Arc<Self>, consumer: usize) -> Tally {
+    pub(crate) async fn carry(self: Arc<Self>, consumer: usize) {
         let (engine, stop) = (&*self, &self.dispatch.stop);
-        let mut total = Tally::default();
         let mut trips = FuturesUnordered::new();
         let mut trouble = Trouble::new("external consumer");
         let mut rest = Instant::now();
@@ -83,12 +78,11 @@ impl<DB: Backend> Engine<DB> {
             tokio::select! {
                 biased;
                 Some(ended) = trips.next(), if !trips.is_empty() => match ended {
-                    Ok(Some(tally)) => {
+                    Ok(true) => {
                         trouble.over();
-                        total.add(tally);
                         engine.ready.mark(consumer);
                     }
-                    Ok(None) => trouble.over(),
+                    Ok(false) => trouble.over(),
                     Err(error) => {
                         rest = Instant::now() + trouble.met(&error);
                         engine.ready.mark(consumer);
@@ -101,19 +95,11 @@ impl<DB: Backend> Engine<DB> {
                 }
             }
         }
-        while let Some(ended) = trips.next().await {
-            total.add(ended.ok().flatten().unwrap_or_default());
-        }
-        total
+        while trips.next().await.is_some() {}
     }
 
-    /// One lease of one lane.
-    async fn trip(
-        &self,
-        consumer: usize,
-        permit: OwnedSemaphorePermit,
-        patience: Duration,
-    ) -> Result<Option<Tally>> {
+    /// One lease of one lane; whether there was one to lease.
+    async fn trip(&self, consumer: usize, permit: OwnedSemaphorePermit, patience: Duration) -> Result<bool> {
         let (dispatch, of) = (&self.dispatch, &self.consumers[consumer]);
         let ready = || self.ready.mark(consumer);
         let trip = Trip::run(dispatch, &self.keeper, of, permit, patience, ready).await;
@@ -126,8 +112,7 @@ impl<DB: Backend> Engine<DB> {
     }
 
     /// Works until no consumer has anything runnable. What waits for its due time is not waited for.
-    pub(crate) async fn execute_until_idle(self: Arc<Self>) -> Result<Tally> {
-        let mut total = Tally::default();
+    pub(crate) async fn execute_until_idle(self: Arc<Self>) -> Result<()> {
         let mut slot = Slot::new(&self);
         let mut trouble = Trouble::new("executor");
         loop {
@@ -135,11 +120,7 @@ impl<DB: Backend> Engine<DB> {
             // In turn, so that a long backlog of one keeps no other waiting.
             for consumer in 0..self.consumers.len() {
                 match slot.step(consumer).await {
-                    Ok(Some(tally)) => {
-                        total.add(tally);
-                        worked = true;
-                    }
-                    Ok(None) => {}
+                    Ok(did) => worked |= did,
                     Err(error) if error.kind() == ErrorKind::Conflict => {
                         tokio::time::sleep(trouble.met(&error)).await;
                         worked = true;
@@ -148,21 +129,18 @@ impl<DB: Backend> Engine<DB> {
                 }
             }
             if !worked {
-                return Ok(total);
+                return Ok(());
             }
         }
     }
 
     /// One claim for each consumer.
-    pub(crate) async fn execute_once(self: Arc<Self>) -> Result<Tally> {
-        let mut total = Tally::default();
+    pub(crate) async fn execute_once(self: Arc<Self>) -> Result<()> {
         let mut slot = Slot::new(&self);
         for consumer in 0..self.consumers.len() {
-            if let Some(tally) = slot.step(consumer).await? {
-                total.add(tally);
-            }
+            slot.step(consumer).await?;
         }
-        Ok(total)
+        Ok(())
     }
 
     /// Ends: nobody will miss this process.
@@ -198,7 +176,8 @@ impl<'a, DB: Backend> Slot<'a, DB> {
         Self { engine, session: None, paces }
     }
 
-    async fn step(&mut self, consumer: usize) -> Result<Option<Tally>> {
+    /// One claim; whether there was something to claim.
+    async fn step(&mut self, consumer: usize) -> Result<bool> {
         let dispatch = &self.engine.dispatch;
         let external = &self.engine.consumers[consumer];
         if external.registered.is_external() {
@@ -231,9 +210,9 @@ impl<'a, DB: Backend> Slot<'a, DB> {
         if session.is_open() && !dispatch.connections.borrowed() {
             self.session = Some(session);
         }
-        if matches!(step, Ok(Some(_))) {
-            turn.give_way().await;
-        }
-        step
+        let Some(tally) = step? else { return Ok(false) };
+        dispatch.total.add(tally);
+        turn.give_way().await;
+        Ok(true)
     }
 }

@@ -7,10 +7,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::attempt::{Attempt, Returned, after_handler, patiently};
+use crate::attempt::{Attempt, Began, Returned, patiently};
 use crate::backend::{Backend, Guard, Next, ParkedState, Parking, Place, SqlResult};
 use crate::draft::Outgoing;
-use crate::error::ErrorKind;
 use crate::handler::{HandlerVTable, Metadata};
 use crate::notice::Stored;
 use crate::outcome::HandlerError;
@@ -101,13 +100,15 @@ pub(crate) async fn run<'a, DB: Backend>(
     let shared = members.len() > 1;
     // Those that have failed before may wait for a lock: nothing else is held meanwhile.
     let patient = members.first().is_none_or(|first| first.again);
-    let guard = DB::arm(session, outbox.sql(), shared && !patient, outbox.config().controls()).await?;
+    let mut guard = DB::arm(session, outbox.sql(), shared && !patient, outbox.config().controls()).await?;
+    guard.in_flight = !attempt.connections.borrowed();
     let run = Run {
         attempt,
         guard,
         shared,
         careful,
         count: members.len(),
+        began: Began { at: Instant::now(), timeout: Duration::ZERO },
         since: Vec::new(),
         failures: 0,
         stopped: HashSet::new(),
@@ -157,6 +158,8 @@ struct Run<'r, 'a, DB: Backend> {
     shared: bool,
     careful: bool,
     count: usize,
+    /// The last call.
+    began: Began,
     /// What has succeeded since the savepoint.
     since: Vec<Success<'a, DB>>,
     failures: usize,
@@ -175,7 +178,9 @@ enum Broken<'a, DB: Backend> {
 
 impl<'a, DB: Backend> Run<'_, 'a, DB> {
     async fn all(mut self, session: &mut Session<DB>, members: Vec<Member<'a, DB>>) -> Ended<'a, DB> {
-        let broken = match self.members(session, members).await {
+        let ran = self.members(session, members).await;
+        self.guard.in_flight = false;
+        let broken = match ran {
             Ok(()) => return Ended::Ours(self.ran),
             Err(broken) => broken,
         };
@@ -256,14 +261,16 @@ impl<'a, DB: Backend> Run<'_, 'a, DB> {
             self.fill(&mut members, queue);
         }
         let messages = members.iter().map(|member| member.metadata.clone()).collect();
-        let since = Instant::now();
-        let returned = self.attempt.call(session, &mut self.guard, handler, messages).await;
-        let duration = since.elapsed();
-        let error = match returned {
+        let began = Began::now(handler);
+        self.began = began;
+        let returned = self.attempt.call(session, handler, messages).await;
+        let duration = began.at.elapsed();
+        let after = match returned {
             Returned::Well { follow_ups, failed } => {
                 if !in_order(&members, &failed) {
                     let error = "a later message of a failed one's key succeeded".into();
-                    self.attempt.take_back(session, error).await.map_err(|_| Broken::Lost(None))?;
+                    let taken_back = self.attempt.take_back(session, &self.guard, began, error).await;
+                    taken_back.map_err(|_| Broken::Lost(None))?;
                     self.again(members, None, queue);
                     return Ok(());
                 }
@@ -273,31 +280,26 @@ impl<'a, DB: Backend> Run<'_, 'a, DB> {
                 }
                 let patient = first && queue.front().is_some_and(|call| call.member.again);
                 let advance = DB::advance(session, self.attempt.outbox.sql(), self.shared && !patient);
-                match patiently::<DB>(advance).await {
-                    Ok(()) => {
-                        self.secure();
-                        return Ok(());
-                    }
-                    Err(error) => {
-                        let kind = DB::kind(&error);
-                        let error = after_handler::<DB>(error);
-                        members = self.since.pop().map(|success| success.members).unwrap_or_default();
-                        if kind != ErrorKind::TransactionAborted {
-                            return Err(self.lost(members, &error, duration));
-                        }
-                        self.attempt.take_back(session, error).await
-                    }
+                let advanced = patiently(began, advance).await;
+                let after = self.attempt.after(session, &self.guard, began, advanced).await;
+                if let Ok(None) = after {
+                    self.secure();
+                    return Ok(());
                 }
+                members = self.since.pop().map(|success| success.members).unwrap_or_default();
+                after
             }
             Returned::Failed(error) if self.shared && parked::lost_a_conflict::<DB>(&*error.source) => {
                 return Err(Broken::Crowded);
             }
-            Returned::Failed(error) => self.attempt.take_back(session, error).await,
-            Returned::Dropped(error) => self.attempt.cut_off(session, &self.guard, error).await,
+            Returned::Failed(error) => {
+                self.attempt.take_back(session, &self.guard, began, error).await.map(Some)
+            }
+            Returned::Dropped(error) => self.attempt.cut_off(session, &self.guard, error).await.map(Some),
         };
-        match error {
+        match after {
             Ok(error) => {
-                self.again(members, Some((error, duration)), queue);
+                self.again(members, error.map(|error| (error, duration)), queue);
                 Ok(())
             }
             Err(error) => Err(self.lost(members, &error, duration)),
@@ -390,29 +392,27 @@ impl<'a, DB: Backend> Run<'_, 'a, DB> {
 
     /// Takes the guard away. Returns what has to run again, if something has gone unnoticed.
     async fn end(&mut self, session: &mut Session<DB>) -> Result<Option<Vec<Call<'a, DB>>>, Broken<'a, DB>> {
-        let disarm = DB::disarm(session, self.attempt.outbox.sql(), &self.guard);
-        let Err(error) = patiently::<DB>(disarm).await else {
+        let disarmed =
+            patiently(self.began, DB::disarm(session, self.attempt.outbox.sql(), &self.guard)).await;
+        let after = self.attempt.after(session, &self.guard, self.began, disarmed).await;
+        if let Ok(None) = after {
             self.secure();
             return Ok(None);
-        };
-        let kind = DB::kind(&error);
-        let error = after_handler::<DB>(error);
+        }
         let mut since = std::mem::take(&mut self.since);
         let duration = since.last().map_or(Duration::ZERO, |success| success.duration);
         let mut members: Vec<_> = since.drain(..).flat_map(|success| success.members).collect();
-        if kind != ErrorKind::TransactionAborted || members.is_empty() {
-            return Err(Broken::Lost(match members.pop() {
-                Some(member) if self.count == 1 => Some(Failed::new(member, &error, duration).into()),
-                _ => None,
-            }));
-        }
-        match self.attempt.take_back(session, error).await {
-            Ok(error) => {
+        match after {
+            Ok(error) if !members.is_empty() => {
                 let mut queue = VecDeque::new();
-                self.again(members, Some((error, duration)), &mut queue);
+                self.again(members, error.map(|error| (error, duration)), &mut queue);
                 Ok(Some(queue.into()))
             }
-            Err(error) => Err(self.lost(members, &error, duration)),
+            Ok(_) => Err(Broken::Lost(None)),
+            Err(error) => Err(Broken::Lost(match members.pop() {
+                Some(member) if self.count == 1 => Some(Failed::new(member, &error, duration).into()),
+                _ => None,
+            })),
         }
     }
 

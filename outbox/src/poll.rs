@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::alive;
 use crate::backend::{Backend, Poll, Polled};
 use crate::backfill::Watermark;
@@ -22,10 +24,10 @@ const LONGEST: Duration = Duration::from_hours(10_000);
 impl<DB: Backend> Engine<DB> {
     /// Asks the database for all consumers at once: at start, at each ring of this process, and at the interval. A
     /// heartbeat is due once a second and goes with a question, in one statement where the database can do that; only
-    /// where questions are rare it goes alone.
-    pub(crate) async fn poll(self: Arc<Self>) {
-        let wake = self.dispatch.outbox.wake();
-        let _here = wake.here(&self.worker.consumers);
+    /// where questions are rare it goes alone. While a run ends there are heartbeats only, until that is `over`.
+    pub(crate) async fn poll(self: Arc<Self>, over: CancellationToken) {
+        let (wake, stop) = (self.dispatch.outbox.wake(), &self.dispatch.stop);
+        let mut here = Some(wake.here(&self.worker.consumers));
         let mut rung = wake.listen();
         let mut trouble = Trouble::new("poll");
         let interval = self.dispatch.config.poll_interval.min(LONGEST);
@@ -33,7 +35,10 @@ impl<DB: Backend> Engine<DB> {
         let (mut ask, mut beat) = (Instant::now(), Instant::now() + alive::HEARTBEAT);
         loop {
             let since = Instant::now();
-            let (asks, beats) = (ask <= since, beat <= since);
+            if stop.is_cancelled() {
+                here = None;
+            }
+            let (asks, beats) = (here.is_some() && ask <= since, beat <= since);
             let asked = self.ask(asks, beats, Some(&mut watermark)).await;
             let now = Instant::now();
             // A stream of rings takes no more than half of the time.
@@ -56,15 +61,20 @@ impl<DB: Backend> Engine<DB> {
                     ask = now;
                 }
             }
-            let next = if interval > alive::HEARTBEAT { ask.min(beat) } else { ask };
+            let next = match here {
+                None => beat,
+                Some(_) if interval > alive::HEARTBEAT => ask.min(beat),
+                Some(_) => ask,
+            };
             let wait = async {
                 tokio::time::sleep(rest).await;
                 tokio::select! {
                     () = tokio::time::sleep_until(next.into()) => false,
-                    heard = rung.changed() => heard.is_ok(),
+                    heard = rung.changed(), if here.is_some() => heard.is_ok(),
+                    () = stop.cancelled(), if here.is_some() => false,
                 }
             };
-            match self.dispatch.stop.run_until_cancelled(wait).await {
+            match over.run_until_cancelled(wait).await {
                 None => return,
                 Some(true) => ask = Instant::now(),
                 Some(false) => (),

@@ -1,6 +1,6 @@
 //! Saying what happened, after the commit that made it true: in the log, as notices, and in the counts of a run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{Backend, ParkedState, Parking};
@@ -31,6 +31,20 @@ impl Tally {
         self.parked += other.parked;
         self.moved += other.moved;
         self.leases_lost += other.leases_lost;
+    }
+}
+
+/// What a run did until now, whatever becomes of its tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Total(Mutex<Tally>);
+
+impl Total {
+    pub(crate) fn add(&self, tally: Tally) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
+    }
+
+    pub(crate) fn get(&self) -> Tally {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

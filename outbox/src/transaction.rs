@@ -154,6 +154,10 @@ impl<DB: Backend> OutboxTx<DB> {
         faults::point("published");
         let committed = self.session.commit().await;
         self.session.keep(true);
+        if committed.is_err() {
+            // sqlx may still count a transaction that somebody has ended.
+            self.session.rollback().await;
+        }
         committed.map_err(|error| Error::database(DB::kind(&error), "commit", error))?;
         faults::point("publish committed");
         let outcomes = messages.into_iter().zip(&published);

@@ -58,7 +58,7 @@ pub(crate) struct Trip<'a, DB: Backend> {
 }
 
 impl<'a, DB: Backend> Trip<'a, DB> {
-    /// Leases a lane of the consumer that has something runnable, and works on it until that is done. `None` where there is none;
+    /// Leases a lane of the consumer that has something runnable, and works on it until that is done. False where there is none;
     /// `claimed` is called as soon as a lane is ours. While the database is away, what has come back is kept for `patience`.
     pub(crate) async fn run(
         dispatch: &'a Dispatch<DB>,
@@ -67,16 +67,16 @@ impl<'a, DB: Backend> Trip<'a, DB> {
         permit: OwnedSemaphorePermit,
         patience: Duration,
         claimed: impl FnOnce(),
-    ) -> Result<Option<Tally>> {
+    ) -> Result<bool> {
         let mut session = dispatch.connections.external().await?;
         let turn = give_way(dispatch);
         let begun = Self::begin(dispatch, keeper, consumer, permit, &mut session, claimed).await;
         end(session, turn, &begun).await;
-        let Some((trip, lease)) = begun? else { return Ok(None) };
-        match lease {
-            Some(lease) => trip.work(lease, patience).await.map(Some),
-            None => Ok(Some(trip.tally)),
+        let Some((trip, lease)) = begun? else { return Ok(false) };
+        if let Some(lease) = lease {
+            trip.work(lease, patience).await?;
         }
+        Ok(true)
     }
 
     /// One transaction: a lane is claimed and read, leased, and the first of its messages are claimed. Without a lease where nothing
@@ -122,6 +122,7 @@ impl<'a, DB: Backend> Trip<'a, DB> {
         };
         if trip.queue.is_empty() {
             session.commit().await.map_err(failed)?;
+            trip.count();
             return Ok(Some((trip, None)));
         }
         let length = consumer.registered.lease();
@@ -137,7 +138,7 @@ impl<'a, DB: Backend> Trip<'a, DB> {
     }
 
     /// Calls and settles until nothing is left, or another has the lane.
-    async fn work(mut self, lease: Lease, patience: Duration) -> Result<Tally> {
+    async fn work(mut self, lease: Lease, patience: Duration) -> Result<()> {
         loop {
             let step = tokio::select! {
                 biased;
@@ -148,16 +149,17 @@ impl<'a, DB: Backend> Trip<'a, DB> {
                 Step::On => {}
                 Step::Over => {
                     lease.ended();
-                    return Ok(self.tally);
+                    return Ok(());
                 }
                 Step::Lost => {
                     let under_way: usize = self.calls.values().map(|call| call.members.len()).sum();
                     let (messages, consumer) = (under_way + self.verdicts.len(), self.consumer.name());
                     let outbox = &self.dispatch.outbox;
                     report::lease_lost(outbox, consumer, self.lane.lane, messages, &mut self.tally);
+                    self.count();
                     lease.ended();
                     // The calls end with their tasks: another makes them.
-                    return Ok(self.tally);
+                    return Ok(());
                 }
             }
         }
@@ -318,6 +320,12 @@ impl<'a, DB: Backend> Trip<'a, DB> {
         self.queue = queue.into_iter().flatten().filter(|queued| !plan.stops(queued)).collect();
         self.permits.truncate(usize::from(self.calls.is_empty()));
         self.alone = None;
+        self.count();
+    }
+
+    /// What is counted here is committed: it is the run's.
+    fn count(&mut self) {
+        self.dispatch.total.add(std::mem::take(&mut self.tally));
     }
 
     fn call(&mut self, queued: Vec<(Queued<'a, DB>, u32)>) {

@@ -22,6 +22,7 @@ on_each_database!(
     another_has_claimed_the_message_and_keeps_it,
     a_stopping_process_gives_its_lanes_back,
     a_process_that_cuts_its_calls_off_gives_its_lanes_back,
+    a_process_that_finishes_its_calls_is_alive_meanwhile,
     transactions_leave_leased_lanes_alone,
     leases_leave_locked_lanes_alone,
     a_consumer_that_changes_its_kind_goes_on_where_it_was,
@@ -305,6 +306,27 @@ async fn a_process_that_cuts_its_calls_off_gives_its_lanes_back<DB: TestBackend>
     // The call may have been made, so it was an attempt.
     assert_eq!(call_all(&outbox, &calling(&log, async |_| Ok(()))).await.handled, 1);
     assert_eq!((log.of("m"), database.number(HELD).await), (vec![1, 2], 0));
+}
+
+async fn a_process_that_finishes_its_calls_is_alive_meanwhile<DB: TestBackend>(database: TestDatabase<DB>) {
+    let (outbox, log, gate) = (with_lanes(&database, 1).await, Log::default(), Gate::default());
+    publish(&outbox, placed_as("m", "m")).await;
+    let running = Running::start(calls(&outbox, &gate.script(&log)));
+    gate.begun().await;
+    let ended = tokio::spawn(running.stop());
+    let heard = async || database.texts("select concat(heartbeat_at, '') from outbox_worker").await;
+    // The first may have been on its way when it was told to stop.
+    for _ in 0..3 {
+        let before = heard().await;
+        eventually("a heartbeat", LONG, async || {
+            let now = heard().await;
+            now.len() == 1 && now != before
+        })
+        .await;
+    }
+    gate.open();
+    assert_eq!(ended.await.expect("no panic").handled, 1);
+    assert_eq!(database.count("outbox_worker").await, 0, "it said good-bye");
 }
 
 /// The same consumer in a build whose handler writes in its transaction, beside one that calls.

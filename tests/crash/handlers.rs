@@ -10,6 +10,7 @@ use crate::{LONG, Running, Scene, on_each_database};
 
 on_each_database!(
     a_statement_that_runs_at_the_timeout_is_cancelled,
+    a_statement_that_a_handler_left_behind_counts_as_its_own_time,
     a_handler_that_never_returns_is_ended,
     panics_leave_room_for_the_others,
     a_failed_statement_that_was_swallowed_is_a_failed_attempt,
@@ -61,6 +62,38 @@ async fn a_statement_that_runs_at_the_timeout_is_cancelled<DB: TestBackend>() {
     assert_eq!(attempts.len(), 1);
     assert!(attempts[0].error.contains("did not finish within 200ms"), "{attempts:?}");
     assert!(attempts[0].duration < Duration::from_secs(5), "{attempts:?}");
+}
+
+async fn a_statement_that_a_handler_left_behind_counts_as_its_own_time<DB: TestBackend>() {
+    let Some(scene) = Scene::<DB>::new().await else { return };
+    scene.left_registered().await;
+    for id in ["before", "leaves", "next"] {
+        let act = match id {
+            "leaves" => Act::always(Does::Leave(endless::<DB>(), 50)),
+            _ => Act::record(),
+        };
+        scene.tell(id, id, act).await;
+    }
+    // Where a connection has to be ended, another executor may take the lane before the failure is recorded, and run it once more.
+    let config = outbox::ConsumerConfig { executors: 1, ..outbox::ConsumerConfig::default() };
+    let running = Running::start(
+        scene
+            .left(|options| {
+                short(options);
+                options.retry.max_attempts = 1;
+            })
+            .config(config),
+    );
+    scene.until_dead(1).await;
+    scene.until_effect("before").await;
+    scene.until_effect("next").await;
+    let report = running.end().await;
+    assert_eq!((report.handled, report.dead, report.retried), (2, 1, 0), "the neighbours had no failure");
+    check::holds(&scene.database, "one is dead").await;
+    let id = MessageId::new("leaves").expect("valid");
+    let attempts = scene.outbox.admin().attempts(&id, "left").await.expect("readable");
+    assert_eq!(attempts.len(), 1);
+    assert!(attempts[0].error.contains("still ran when the handler's 200ms were over"), "{attempts:?}");
 }
 
 async fn a_handler_that_never_returns_is_ended<DB: TestBackend>() {

@@ -386,3 +386,16 @@ async fn a_text_that_is_not_utf_8_is_parked_and_blocks_nobody() {
     assert_eq!(handled(&database).await, ["good"]);
     assert_eq!(database.number("select count(*) from outbox_parked where state = 6").await, 1);
 }
+
+/// SQLite cannot tell that somebody has ended the transaction; the pool must not suffer from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_of_what_was_ended_by_hand_leaves_the_connection_fit() {
+    let database = database().await;
+    let outbox = Outbox::new(database.another_pool(1).await);
+    let mut tx = outbox.begin().await.expect("begun");
+    tx.execute("rollback").await.expect("rolled back");
+    let error = tx.commit().await.expect_err("there is nothing to commit");
+    assert_eq!(error.kind(), ErrorKind::Database, "{error}");
+    publish(&outbox, placed_as("after", "7")).await;
+    assert_eq!(database.count("outbox_message").await, 1);
+}

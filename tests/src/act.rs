@@ -74,6 +74,8 @@ pub enum Does {
     Execute(String),
     /// Run a statement, whatever becomes of it.
     Swallow(String),
+    /// Begin a statement, drop its future after so many milliseconds, and succeed.
+    Leave(String, u64),
     /// Run a query that returns a text, and return its error inside one of the application's own.
     Query(String),
 }
@@ -191,6 +193,10 @@ pub async fn act<DB: TestBackend>(ctx: &mut Context<DB>) -> Result<(), HandlerEr
         Does::Wait => runs.opened().await,
         Does::Execute(sql) => DB::execute(ctx, &sql).await?,
         Does::Swallow(sql) => drop(DB::execute(ctx, &sql).await),
+        Does::Leave(sql, millis) => {
+            // Elapsed is what is wanted; a statement that ends before leaves nothing behind.
+            let _ = tokio::time::timeout(millis_of(millis), DB::execute(ctx, &sql)).await;
+        }
         Does::Query(sql) => {
             DB::texts(ctx, &sql)
                 .await
@@ -227,7 +233,9 @@ pub async fn call<DB: TestBackend>(ctx: &mut Context<DB>) -> Result<(), HandlerE
         Does::Abort => std::process::abort(),
         Does::Hang => std::future::pending().await,
         Does::Wait => runs.opened().await,
-        Does::Execute(_) | Does::Swallow(_) | Does::Query(_) => return Err("there is no transaction".into()),
+        Does::Execute(_) | Does::Swallow(_) | Does::Leave(..) | Does::Query(_) => {
+            return Err("there is no transaction".into());
+        }
     }
     Ok(())
 }

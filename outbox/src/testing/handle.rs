@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::{Attempt, Returned, after_handler};
+use crate::attempt::{Attempt, Began, Returned, after_handler};
 use crate::backend::{Backend, Mark, Next, ParkedState, Place};
 use crate::codec::Codecs;
 use crate::connections::Connections;
@@ -143,7 +143,7 @@ async fn call<DB: Backend>(
 ) -> Result<Vec<Outgoing>, HandlerError> {
     let (sql, controls) = (outbox.sql(), outbox.config().controls());
     let armed = DB::arm(session, sql, false, controls).await;
-    let mut guard = armed.unwrap_or_else(|error| panic!("the transaction cannot be used: {error}"));
+    let guard = armed.unwrap_or_else(|error| panic!("the transaction cannot be used: {error}"));
     let (connections, stop) = (Connections::new(outbox, 1, None), CancellationToken::new());
     let attempt = Attempt {
         outbox,
@@ -154,7 +154,8 @@ async fn call<DB: Backend>(
         // Of a statement that still runs the end is waited for.
         backend: 0,
     };
-    let error = match attempt.call(session, &mut guard, handler, vec![metadata]).await {
+    let began = Began::now(handler);
+    let error = match attempt.call(session, handler, vec![metadata]).await {
         Returned::Well { follow_ups, failed } => match failed.into_iter().next() {
             Some((_, error)) => error,
             None => match DB::disarm(session, sql, &guard).await {
@@ -177,7 +178,7 @@ async fn call<DB: Backend>(
         }
     };
     let ended = |error: HandlerError| -> ! { panic!("{error}") };
-    let error = attempt.take_back(session, error).await.unwrap_or_else(|error| ended(error));
+    let error = attempt.take_back(session, &guard, began, error).await.unwrap_or_else(|error| ended(error));
     if let Err(lost) = DB::disarm(session, sql, &guard).await {
         ended(after_handler::<DB>(lost));
     }

@@ -37,6 +37,7 @@ impl Signalling for Postgres {
     }
 
     async fn tell(conn: &mut PgConnection, sql: &Sql, tables: &Tables, but: &[i16]) -> SqlResult<()> {
+        let but = but.iter().fold(",".to_owned(), |list, consumer| format!("{list}{consumer},"));
         query(sql.tell.clone()).bind(channel(tables)).bind(but).execute(conn).await.map(drop)
     }
 
