@@ -25,22 +25,20 @@ pub(super) fn read(meta: &ParseNestedMeta<'_>) -> syn::Result<StartFrom> {
         "unrouted" => StartFrom::Unrouted,
         "beginning" => StartFrom::Beginning,
         "now" => StartFrom::Now,
-        time => match seconds(time) {
-            Some((seconds, nanos)) => match u64::try_from(seconds) {
-                Ok(seconds) => StartFrom::Since(Duration::new(seconds, nanos)),
-                Err(_) => {
-                    let help = "for everything there is, say `start_from = \"beginning\"`";
-                    return Err(error(&text, "`start_from` is before 1970", help));
-                }
-            },
-            None => {
+        time => {
+            let Some((seconds, nanos)) = seconds(time) else {
                 return Err(error(
                     &text,
                     "`start_from` takes `\"unrouted\"`, `\"beginning\"`, `\"now\"` or a time",
                     "a time is written as in RFC 3339, such as `2026-01-31T12:00:00Z`",
                 ));
-            }
-        },
+            };
+            let seconds = u64::try_from(seconds).map_err(|_| {
+                let help = "for everything there is, say `start_from = \"beginning\"`";
+                error(&text, "`start_from` is before 1970", help)
+            })?;
+            StartFrom::Since(Duration::new(seconds, nanos))
+        }
     })
 }
 

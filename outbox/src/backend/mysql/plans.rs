@@ -197,12 +197,8 @@ macro_rules! case {
     };
 }
 
-/// How many rows each case reads.
-async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
-    let mut costs = Vec::new();
-    let now = Duration::ZERO;
-    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first", 8));
-    case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
+/// The cases of registering and dropping consumers.
+async fn registering(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
     case!(place, costs, "subscribed", |conn, sql| MySql::is_subscribed(conn, sql, 1, "order.paid"));
     case!(place, costs, "in doubt", |conn, sql| MySql::in_doubt(conn, sql));
     case!(place, costs, "newest", |conn, sql| MySql::newest(conn, sql));
@@ -223,6 +219,15 @@ async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
         Some(11)
     ));
     case!(place, costs, "end a range", |conn, sql| MySql::shrink_range(conn, sql, 3, "lost", 10, None));
+}
+
+/// How many rows each case reads.
+async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
+    let mut costs = Vec::new();
+    let now = Duration::ZERO;
+    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first", 8));
+    case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
+    registering(place, &mut costs).await;
     let all = Controls::ALL;
     case!(place, costs, "publish", |conn, sql| MySql::publish_one(conn, sql, &message(Some("7")), all));
     case!(place, costs, "publish without a key", |conn, sql| MySql::publish_one(
