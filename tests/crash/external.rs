@@ -100,6 +100,17 @@ async fn a_caller_that_dies_anywhere_leaves_nothing_uncalled<DB: TestBackend>() 
     }
 }
 
+/// When the lease ends that is there, since 1970, by the database's clock.
+async fn lease_end<DB: TestBackend>(scene: &Scene<DB>) -> Duration {
+    let micros = match DB::NAME {
+        "SQLite" => "leased_until",
+        "MySQL" => "timestampdiff(microsecond, '1970-01-01', leased_until)",
+        _ => "(extract(epoch from leased_until) * 1000000)::bigint",
+    };
+    let sql = format!("select max({micros}) from outbox_lane where leased_by is not null");
+    Duration::from_micros(scene.database.number(&sql).await.unsigned_abs())
+}
+
 async fn what_was_under_way_is_taken_over_when_its_lease_is_over_and_not_before<DB: TestBackend>() {
     let Some(scene) = Scene::<DB>::new().await else { return };
     scene.calls_registered().await;
@@ -107,16 +118,16 @@ async fn what_was_under_way_is_taken_over_when_its_lease_is_over_and_not_before<
     scene.tell("held", "held", Act::first(1, Does::Hang)).await;
     let runs = |id: &str| scene.runs.of_message(id, "calls");
     eventually("a call", LONG, async || !runs("held").is_empty()).await;
+    // It may be renewed until the kill, and ends later then.
+    let end = lease_end(&scene).await;
     let _second = scene.spawn(calling(100), None);
     first.kill().expect("a child can be killed");
-    let killed = Instant::now();
     // Others are not held up by it.
     scene.tell("free", "free", Act::record()).await;
     eventually("a call of the survivor", LONG, async || !runs("free").is_empty()).await;
-    assert_eq!(runs("held").len(), 1);
     eventually("the takeover", LONG, async || runs("held").len() == 2).await;
-    // A lease is renewed when a third of it is over, so two thirds of it were left at least.
-    assert!(killed.elapsed() > LEASE / 2, "taken over after {:?}", killed.elapsed());
+    let taken = runs("held")[1].at;
+    assert!(taken >= end, "taken over {:?} too early", end.saturating_sub(taken));
     scene.until_done().await;
     let attempts: Vec<u32> = runs("held").iter().map(|run| run.attempt).collect();
     assert_eq!((attempts, handled(&scene).await), (vec![1, 2], 2));
@@ -205,7 +216,8 @@ async fn callers_that_are_killed_again_and_again_call_everything_in_order<DB: Te
     scene.calls_registered().await;
     let mut processes: Vec<Process> = (0..3).map(|_| scene.spawn(calling(1_000), None)).collect();
     let (begun, mut kills, mut number) = (Instant::now(), 0, 0);
-    while begun.elapsed() < Duration::from_secs(10) {
+    // On a busy machine it takes longer until something has happened.
+    while begun.elapsed() < Duration::from_secs(10) || kills < 4 {
         for key in 0..12 {
             let act = if fastrand::u8(0..10) == 0 {
                 Act::first(1, Does::Fail("as the dice fell".into()))
@@ -237,5 +249,4 @@ async fn callers_that_are_killed_again_and_again_call_everything_in_order<DB: Te
     called.dedup();
     assert_eq!(i64::try_from(called.len()).expect("small"), messages, "every message was called");
     assert_eq!(out_of_order(&runs), Vec::<String>::new());
-    assert!(kills > 3, "{kills} kills prove little");
 }
