@@ -66,7 +66,7 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
                     let sql = format!("insert into business (message_id) values ('{id}')");
                     DB::execute(&mut *looks.acquire().await?, &sql).await?;
                 }
-                let pause = tokio::time::sleep(std::time::Duration::from_millis(1)); // sleep-ok: others publish too
+                let pause = tokio::time::sleep(std::time::Duration::from_millis(3)); // sleep-ok: others publish too
                 if tokio::select! { () = pause => false, _ = terminated.recv() => true } {
                     return Ok(());
                 }
