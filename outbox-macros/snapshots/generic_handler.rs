@@ -29,6 +29,7 @@ for track<C> {
             batch: ::outbox::__private::HandlerOptions::DEFAULT.batch,
             concurrency: ::outbox::__private::HandlerOptions::DEFAULT.concurrency,
             lease: ::outbox::__private::HandlerOptions::DEFAULT.lease,
+            start_from: ::outbox::__private::HandlerOptions::DEFAULT.start_from,
         },
         site: ::outbox::__private::Site::new(
             ::outbox::__private::module_path!(),

@@ -60,6 +60,7 @@ impl<__DB: ::outbox::__private::Backend> ::outbox::__private::Handler<__DB> for 
             batch: 500u32,
             concurrency: ::outbox::__private::HandlerOptions::DEFAULT.concurrency,
             lease: ::outbox::__private::HandlerOptions::DEFAULT.lease,
+            start_from: ::outbox::__private::HandlerOptions::DEFAULT.start_from,
         },
         site: ::outbox::__private::Site::new(
             ::outbox::__private::module_path!(),

@@ -11,6 +11,7 @@ mod expand;
 mod fallback;
 mod model;
 mod policy;
+mod start_from;
 
 pub(crate) fn attribute(options: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();

@@ -4,13 +4,13 @@
 //! here and with three there is the backends' matter; so a publish may take several statements, and nothing
 //! assumes that a database can return the rows it wrote.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::{Pool, SqlStr};
 
+pub(crate) use self::registering::{Range, Registering};
 pub(crate) use self::rows::{
     Attempt, AttemptRow, Claimed, ConsumerRow, DeadFilter, DeadRow, Lane, LaneRow, Mark, MessageClaim, Next,
     Parked, ParkedState, Parking, Place, Poll, Polled, Portion, PublishOutcome, StoredMessage, Worker,
@@ -28,6 +28,7 @@ use crate::error::ErrorKind;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod registering;
 mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -39,7 +40,7 @@ mod sqlite;
 /// does under concurrency, and that was proved database by database.
 #[expect(private_bounds, reason = "sealed: the statements are the library's own")]
 pub trait Backend:
-    sqlx::Database + Storage + Publishing + Consuming + Leasing + Operating + Signalling
+    sqlx::Database + Storage + Registering + Publishing + Consuming + Leasing + Operating + Signalling
 {
 }
 
@@ -148,46 +149,8 @@ pub(crate) trait Storage: sqlx::Database + Sized {
     fn schema_version(conn: &mut Self::Connection, sql: &Self::Sql) -> impl Returns<Option<i32>>;
 }
 
-/// Registering consumers, and publishing to them.
+/// Publishing to consumers.
 pub(crate) trait Publishing: Storage {
-    /// Registrations run one after the other: held until the transaction ends.
-    fn lock_registry(conn: &mut Self::Connection, sql: &Self::Sql) -> impl Returns<()>;
-    /// The consumer of that name, made with so many lanes if it is new.
-    fn consumer(
-        conn: &mut Self::Connection,
-        sql: &Self::Sql,
-        name: &str,
-        lanes: i16,
-    ) -> impl Returns<ConsumerRow>;
-    /// Adds a subscription; 0 if it was there.
-    fn subscribe(
-        conn: &mut Self::Connection,
-        sql: &Self::Sql,
-        consumer: i16,
-        event_type: &str,
-    ) -> impl Returns<u64>;
-    /// Subscriptions of the consumer whose backfill has not been done.
-    fn unready(conn: &mut Self::Connection, sql: &Self::Sql, consumer: i16) -> impl Returns<Vec<String>>;
-    /// Publishers whose snapshot is older than the registry as it is now will notice from now on.
-    fn announce(conn: &mut Self::Connection, sql: &Self::Sql) -> impl Returns<()>;
-    /// Transactions that may have published without seeing the registry as it was announced; of those that are
-    /// `known` from an earlier call, or of all where none is. Outside of any transaction of ours.
-    fn publishers_in_flight(
-        conn: &mut Self::Connection,
-        sql: &Self::Sql,
-        known: &HashSet<String>,
-    ) -> impl Returns<HashSet<String>>;
-    /// Gives the messages of this type that no consumer has got to all that subscribe to it and are not ready;
-    /// how many messages there were.
-    fn backfill(conn: &mut Self::Connection, sql: &Self::Sql, event_type: &str) -> impl Returns<u64>;
-    /// The subscription has been backfilled.
-    fn ready(
-        conn: &mut Self::Connection,
-        sql: &Self::Sql,
-        consumer: i16,
-        event_type: &str,
-    ) -> impl Returns<()>;
-
     /// Stores one message with its deliveries.
     fn publish_one(
         conn: &mut Self::Connection,

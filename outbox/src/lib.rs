@@ -8,6 +8,7 @@ mod attempt;
     allow(unused, reason = "what one database needs another may not")
 )]
 mod backend;
+mod backfill;
 #[cfg(feature = "macros")]
 mod catalog;
 mod claim;
@@ -86,7 +87,7 @@ pub use crate::inbox::{Claim, Claimed, Inbox, Inboxed};
 pub use crate::message::{Message, MessageId};
 pub use crate::migrate::{Migrated, SchemaStatus};
 pub use crate::notice::{Notice, Notices, Stored};
-pub use crate::options::{Effect, HandlerOptions, OnDead};
+pub use crate::options::{Effect, HandlerOptions, OnDead, StartFrom};
 pub use crate::outcome::{BatchOutcome, Classification, Classify, HandlerError, Marked, ResultExt};
 pub use crate::publish::{BoxFuture, Outbox, PublishTarget, Published};
 pub use crate::registry::HandlerInfo;
@@ -146,7 +147,7 @@ pub mod __private {
     };
     pub use crate::headers::Headers;
     pub use crate::message::Message;
-    pub use crate::options::{Effect, HandlerOptions, OnDead};
+    pub use crate::options::{Effect, HandlerOptions, OnDead, StartFrom};
     pub use crate::outcome::{
         AsItIs, ByItself, HandlerError, HandlerReturn, Returned, Succeeded, UnlessClassified, WhenClassified,
     };

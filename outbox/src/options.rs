@@ -1,6 +1,6 @@
 //! The policies of a handler.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::retry::Retry;
 
@@ -44,7 +44,43 @@ pub struct HandlerOptions {
     /// A process that lives renews its leases, so calls may take longer. What a process was at when it died is taken over when
     /// its leases have ended, so this long its keys wait.
     pub lease: Duration,
+    /// What a consumer gets that was published before it was there. What nobody has got.
+    ///
+    /// It counts when the consumer subscribes to an event type for the first time in a database, and changes nothing later.
+    pub start_from: StartFrom,
 }
+
+/// What a consumer gets that was published before it subscribed. What is published or committed after that it gets in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartFrom {
+    /// What no consumer was subscribed to. So it can be published before the first start of its consumer, and another consumer
+    /// replays no history.
+    Unrouted,
+    /// Everything of its types that is still stored, in the order of each key, before anything new.
+    Beginning,
+    /// Nothing.
+    Now,
+    /// What was published since then, by the database's clock, as `created_at` of a message says; the time since the beginning of
+    /// 1970, UTC. On PostgreSQL a message is published when its transaction begins.
+    Since(Duration),
+}
+
+impl StartFrom {
+    /// [`Since`](Self::Since) that time; the beginning of 1970 for an earlier one.
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use outbox::StartFrom;
+    /// let last_week = StartFrom::since(SystemTime::now() - Duration::from_hours(7 * 24));
+    /// ```
+    #[must_use]
+    pub fn since(time: SystemTime) -> Self {
+        Self::Since(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+/// The end of the year 9999: what all databases can compare with.
+const LAST_TIME: Duration = Duration::from_secs(253_402_300_799);
 
 /// Where a handler has its effect, and so how it is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +113,7 @@ impl HandlerOptions {
         batch: 100,
         concurrency: 16,
         lease: Duration::from_secs(30),
+        start_from: StartFrom::Unrouted,
     };
 
     /// Why the options make no sense, if they do not.
@@ -87,6 +124,9 @@ impl HandlerOptions {
             Self { batch: 0, .. } => Some("`batch` is 0"),
             Self { concurrency: 0, .. } => Some("`concurrency` is 0"),
             Self { lease: Duration::ZERO, .. } => Some("`lease` is 0"),
+            Self { start_from: StartFrom::Since(time), .. } if *time > LAST_TIME => {
+                Some("`start_from` is after the year 9999")
+            }
             _ => self.retry.problem(),
         }
     }

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alive;
 use crate::backend::{Backend, Poll, Polled};
+use crate::backfill::Watermark;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Engine, unpanicked};
 use crate::trouble::Trouble;
@@ -31,6 +32,7 @@ impl<DB: Backend> Engine<DB> {
         let mut rung = wake.listen();
         let mut trouble = Trouble::new("poll");
         let interval = self.dispatch.config.poll_interval.min(LONGEST);
+        let mut watermark = Watermark::new::<DB>();
         let (mut ask, mut beat) = (Instant::now(), Instant::now() + alive::HEARTBEAT);
         loop {
             let since = Instant::now();
@@ -38,7 +40,7 @@ impl<DB: Backend> Engine<DB> {
                 here = None;
             }
             let (asks, beats) = (here.is_some() && ask <= since, beat <= since);
-            let asked = unpanicked(self.ask(asks, beats)).await;
+            let asked = unpanicked(self.ask(asks, beats, Some(&mut watermark))).await;
             let now = Instant::now();
             // A stream of rings takes no more than half of the time.
             let mut rest = now - since;
@@ -87,7 +89,7 @@ impl<DB: Backend> Engine<DB> {
         let mut left = GREETINGS;
         loop {
             left -= 1;
-            match self.ask(false, true).await {
+            match self.ask(false, true, None).await {
                 Err(error) if error.kind() == ErrorKind::Conflict && left > 0 => {
                     tokio::time::sleep(trouble.met(&error)).await;
                 }
@@ -97,7 +99,12 @@ impl<DB: Backend> Engine<DB> {
     }
 
     /// Says that this process is alive, looks after those that are not, and asks for work.
-    pub(crate) async fn ask(&self, asks: bool, beats: bool) -> Result<Vec<i16>> {
+    pub(crate) async fn ask(
+        &self,
+        asks: bool,
+        beats: bool,
+        watermark: Option<&mut Watermark>,
+    ) -> Result<Vec<i16>> {
         let (outbox, worker) = (&self.dispatch.outbox, &self.worker);
         let mut session = self.dispatch.connections.reserve().await?;
         let poll = Poll { worker, beats: beats.then_some(alive::SILENCE), asks };
@@ -106,6 +113,9 @@ impl<DB: Backend> Engine<DB> {
                 .await
                 .map_err(|error| Error::database(DB::kind(&error), "look for work", error))?;
             alive::bury(outbox, &mut session, worker, &others).await?;
+            if let Some(watermark) = watermark {
+                watermark.look(outbox, &mut session).await?;
+            }
             Ok(runnable)
         };
         let asked: Result<Vec<i16>> = asked.await;

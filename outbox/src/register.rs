@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, ConsumerRow, SqlResult};
+use crate::backend::{Backend, ConsumerRow, Range, SqlResult};
+use crate::backfill;
 use crate::error::{Error, ErrorKind, Result};
 use crate::faults;
 use crate::publish::Outbox;
@@ -15,7 +16,7 @@ use crate::session::Session;
 ///
 /// The subscriptions are announced and committed first, so whoever publishes from then on delivers to the consumers, or
 /// learns that its snapshot is too old. Publishers in flight have seen neither; they are waited for, while nothing is
-/// held, and only then is what no consumer has got looked through. A process that dies anywhere between leaves
+/// held, and only then is what the new subscriptions would miss brought to them. A process that dies anywhere between leaves
 /// its subscriptions marked as not ready, and the next start goes on.
 ///
 /// All consumers at once, since what nobody has got goes to everybody who subscribes to it now.
@@ -25,16 +26,21 @@ pub(crate) async fn register<DB: Backend>(
     consumers: &[Registered<DB>],
 ) -> Result<Vec<ConsumerRow>> {
     let mut patience = Patience::new();
+    // As they were when the process came, however long it has to wait until it may subscribe.
+    let mut in_doubt = None;
     loop {
-        let outcome = register_on(outbox, session, consumers).await;
+        let outcome = register_on(outbox, session, consumers, &mut in_doubt).await;
         session.rollback().await;
         match outcome {
+            // Somebody has dropped what was being registered.
+            Ok(None) => {}
             // Another process registers, or a publisher has looked at the subscriptions and is still open.
             Err(error) if DB::kind(&error) == ErrorKind::Conflict && session.is_open() => {
                 patience.wait(|| vec![error.to_string()]).await;
             }
             outcome => {
                 return outcome
+                    .map(Option::unwrap_or_default)
                     .map_err(|error| Error::database(DB::kind(&error), "register the consumers", error));
             }
         }
@@ -45,7 +51,8 @@ async fn register_on<DB: Backend>(
     outbox: &Outbox<DB>,
     session: &mut Session<DB>,
     consumers: &[Registered<DB>],
-) -> SqlResult<Vec<ConsumerRow>> {
+    in_doubt: &mut Option<Vec<Range>>,
+) -> SqlResult<Option<Vec<ConsumerRow>>> {
     let sql = outbox.sql();
     let mut rows = Vec::with_capacity(consumers.len());
     // By type, since a type is looked through once for all of its new subscribers.
@@ -57,7 +64,15 @@ async fn register_on<DB: Backend>(
         let lanes = if consumer.is_external() { DB::LEASED_LANES } else { DB::LANES };
         let row = DB::consumer(session, sql, &consumer.name, lanes).await?;
         for event_type in consumer.event_types() {
-            DB::subscribe(session, sql, row.id, event_type).await?;
+            if DB::is_subscribed(session, sql, row.id, event_type).await? {
+                continue;
+            }
+            let in_doubt = match &mut *in_doubt {
+                Some(ranges) => ranges,
+                None => in_doubt.insert(DB::in_doubt(session, sql).await?),
+            };
+            let start_from = consumer.start_from(event_type);
+            backfill::subscribe(outbox, session, (row.id, event_type), start_from, in_doubt).await?;
         }
         for event_type in DB::unready(session, sql, row.id).await? {
             tracing::info!(consumer = %consumer.name, event_type, "subscribes");
@@ -67,7 +82,7 @@ async fn register_on<DB: Backend>(
     }
     if unready.is_empty() {
         session.commit().await?;
-        return Ok(rows);
+        return Ok(Some(rows));
     }
     // Before the commit, so that no publisher can slip in between that sees neither.
     DB::announce(session, sql).await?;
@@ -77,20 +92,10 @@ async fn register_on<DB: Backend>(
 
     wait_for_publishers(outbox, session).await?;
 
-    session.begin(DB::begin_registration()).await?;
-    DB::lock_registry(session, sql).await?;
-    for (event_type, consumers) in &unready {
-        let found = DB::backfill(session, sql, event_type).await?;
-        for consumer in consumers {
-            DB::ready(session, sql, *consumer, event_type).await?;
-        }
-        if found > 0 {
-            tracing::info!(event_type, found, "messages from before go to their new consumers");
-        }
+    if let Some(behind) = in_doubt.as_ref().and_then(|ranges| ranges.last()) {
+        backfill::raise(outbox, session, behind.first - 1).await?;
     }
-    faults::point("backfilled");
-    session.commit().await?;
-    Ok(rows)
+    Ok(backfill::catch_up(outbox, session, &unready).await?.then_some(rows))
 }
 
 /// Waits until every transaction that publishes now has ended.

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::TypeSet;
 use crate::handler::{HandlerVTable, Site, States};
 use crate::message::check_text;
-use crate::options::{Effect, HandlerOptions};
+use crate::options::{Effect, HandlerOptions, StartFrom};
 
 /// One handler of any database, as `inventory` collects it: it cannot collect a generic type.
 #[cfg(feature = "macros")]
@@ -101,6 +101,11 @@ impl<DB: Backend> Registered<DB> {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// What it gets of a type that was published before it subscribed.
+    pub(crate) fn start_from(&self, event_type: &str) -> StartFrom {
+        self.handler(event_type).map_or(StartFrom::Unrouted, |handler| handler.options.start_from)
     }
 
     /// Whether it runs outside of transactions: one of its handlers has an effect there.

@@ -47,6 +47,32 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
             // Whoever is to hear of it is told by a task.
             signal(SignalKind::terminate())?.recv().await;
         }
+        ("publish until", []) => {
+            // Notes which messages were committed after the second consumer was there for all to see.
+            let looks = DB::connect(address, 1).await?;
+            let mut terminated = signal(SignalKind::terminate())?;
+            for n in 0..2_000 {
+                let mut tx = outbox.pool().begin().await?;
+                let id = format!("process-{n}");
+                if let Err(error) = outbox.publish(&mut tx, placed_as(&id, "shared")).await {
+                    anyhow::ensure!(error.is_transient(), "{error:?}");
+                    continue;
+                }
+                let sql = "select count(*) from outbox_subscription s join outbox_consumer c on c.id = s.consumer \
+                           where c.name = 'audit'";
+                let known = DB::number(&mut *looks.acquire().await?, sql).await? > 0;
+                tx.commit().await?;
+                if known {
+                    let sql = format!("insert into business (message_id) values ('{id}')");
+                    DB::execute(&mut *looks.acquire().await?, &sql).await?;
+                }
+                let pause = tokio::time::sleep(std::time::Duration::from_millis(3)); // sleep-ok: others publish too
+                if tokio::select! { () = pause => false, _ = terminated.recv() => true } {
+                    return Ok(());
+                }
+            }
+            terminated.recv().await;
+        }
         ("run", [started]) => {
             let started = PathBuf::from(started);
             let script = Script::<DB>::new(move |ctx| {

@@ -74,6 +74,7 @@ mod order;
 mod publish;
 mod registration;
 mod run;
+mod subscriptions;
 mod transactions;
 mod wake;
 

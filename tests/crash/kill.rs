@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use outbox::Dead;
+use outbox::{Dead, Draft};
 use outbox_tests::act::{Act, Does};
 use outbox_tests::child::{Consume, Task};
 use outbox_tests::{Process, TestBackend, check, eventually};
@@ -13,6 +13,7 @@ use crate::{LONG, Scene, on_each_database};
 on_each_database!(
     a_consumer_that_dies_anywhere_loses_and_doubles_nothing,
     a_consumer_that_dies_while_it_registers_misses_nothing,
+    a_consumer_that_dies_while_it_catches_up_loses_and_doubles_nothing,
     a_publisher_that_dies_leaves_both_halves_or_none,
     an_operator_who_dies_has_moved_each_message_or_not,
 );
@@ -97,7 +98,7 @@ async fn a_consumer_that_dies_anywhere_loses_and_doubles_nothing<DB: TestBackend
 }
 
 async fn a_consumer_that_dies_while_it_registers_misses_nothing<DB: TestBackend>() {
-    for point in ["subscribed:1", "announced:1", "backfilled:1"] {
+    for point in ["subscribed:1", "announced:1", "backfilled:1", "caught up:1"] {
         let Some(scene) = Scene::<DB>::new().await else { return };
         for number in 0..3 {
             scene.tell(&format!("before{number}"), "a", Act::record()).await;
@@ -111,6 +112,36 @@ async fn a_consumer_that_dies_while_it_registers_misses_nothing<DB: TestBackend>
         drop(survivor);
         check::holds(&scene.database, point).await;
         assert_eq!(scene.database.count("outbox_unrouted").await, 0, "{point}");
+    }
+}
+
+/// It goes through a history of several batches, of which some was handled by another consumer.
+async fn a_consumer_that_dies_while_it_catches_up_loses_and_doubles_nothing<DB: TestBackend>() {
+    const HISTORY: i64 = 60;
+    for point in ["subscribed:1", "caught up:1", "caught up:3"] {
+        let Some(scene) = Scene::<DB>::new().await else { return };
+        scene.left_registered().await;
+        let tx = scene.outbox.begin().await.expect("begun");
+        for number in 0..HISTORY {
+            let draft = Act::record().draft(&format!("before{number}")).key(format!("key {}", number % 10));
+            tx.publish(draft).expect("accepted");
+            // Of a type that nobody wants, so that there are several batches.
+            for _ in 0..40 {
+                tx.publish(Draft::new("told.nobody", "{}")).expect("accepted");
+            }
+        }
+        tx.commit().await.expect("committed");
+        let consume = || Task::Consume(Consume { from_the_beginning: true, ..Consume::default() });
+        dies(scene.spawn(consume(), Some(point)), point).await;
+        scene.tell("after", "key 1", Act::record()).await;
+        let mut survivor = scene.spawn(consume(), None);
+        let all = 2 * (HISTORY + 1);
+        eventually("all effects", LONG, async || scene.database.count("effects").await >= all).await;
+        scene.until_done().await;
+        assert!(survivor.terminate().expect("a child can be terminated").success());
+        assert_eq!(scene.database.count("effects").await, all, "{point}\n{}", scene.log());
+        check::holds(&scene.database, point).await;
+        assert_eq!(scene.database.count("outbox_backfill").await, 0, "{point}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox::__private::{HandlerEntry, HandlerVTable, States, inventory};
 use outbox::{
     Backend, Context, Effect, Envelope, Handler, HandlerError, HandlerOptions, IdempotencyKey, Metadata,
-    OnDead, OutboxEvent, Retry, State, outbox_handler,
+    OnDead, OutboxEvent, Retry, StartFrom, State, outbox_handler,
 };
 use sqlx::{Sqlite, SqliteConnection};
 
@@ -164,7 +164,8 @@ async fn the_function_can_be_called() {
     on_dead = "skip",
     ordered = false,
     concurrency = 4,
-    lease = "1m"
+    lease = "1m",
+    start_from = "2026-01-31T12:00:00.5Z"
 )]
 async fn with_policies(_: OrderPlaced) {}
 
@@ -186,6 +187,7 @@ fn policies_are_constants_and_defaults_hold_beside_them() {
         ordered: false,
         concurrency: 4,
         lease: Duration::from_mins(1),
+        start_from: StartFrom::Since(Duration::new(1_769_860_800, 500_000_000)),
         ..HandlerOptions::DEFAULT
     };
     assert_eq!(vtable::<with_policies>().options, all);

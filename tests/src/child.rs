@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox::{ConsumerConfig, Dead, Outbox, Retry};
+use outbox::{ConsumerConfig, Dead, Outbox, Retry, StartFrom};
 use serde::{Deserialize, Serialize};
 use sqlx::Pool;
 
@@ -63,11 +63,22 @@ pub struct Consume {
     pub idle_grace: u64,
     /// How many messages share a transaction at most.
     pub group: u32,
+    /// Whether a new consumer gets all that is stored.
+    #[serde(default)]
+    pub from_the_beginning: bool,
 }
 
 impl Default for Consume {
     fn default() -> Self {
-        Self { executors: 3, max_attempts: 100, pause: 30, timeout: 10_000, idle_grace: 10_000, group: 100 }
+        Self {
+            executors: 3,
+            max_attempts: 100,
+            pause: 30,
+            timeout: 10_000,
+            idle_grace: 10_000,
+            group: 100,
+            from_the_beginning: false,
+        }
     }
 }
 
@@ -119,6 +130,9 @@ async fn work<DB: TestBackend>(pool: Pool<DB>, orders: &Orders) -> anyhow::Resul
                     };
                     options.timeout = Duration::from_millis(consume.timeout);
                     options.group = consume.group;
+                    if consume.from_the_beginning {
+                        options.start_from = StartFrom::Beginning;
+                    }
                 });
             }
             let config = ConsumerConfig {

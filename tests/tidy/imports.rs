@@ -32,6 +32,7 @@ const FLOW: &[&str] = &[
     "handler",
     "registry",
     "catalog",
+    "backfill",
     "register",
     "alive",
     "connections",

@@ -25,6 +25,7 @@ pub(super) static HANDLER: Place = Place {
         "batch",
         "concurrency",
         "lease",
+        "start_from",
         "manual",
         "instances",
         "crate",

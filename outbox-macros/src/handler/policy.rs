@@ -1,4 +1,5 @@
-//! The policies of a handler: `retry(..)`, `timeout`, `on_dead`, `ordered`, `group`, `batch`, `concurrency`, `lease`.
+//! The policies of a handler: `retry(..)`, `timeout`, `on_dead`, `ordered`, `group`, `batch`, `concurrency`, `lease`,
+//! `start_from`.
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned as _;
 use syn::{Lit, LitStr, Path, token};
 
+use super::start_from::{self, StartFrom};
 use crate::errors::{Errors, error};
 use crate::options::{self, Place, Reader};
 
@@ -34,6 +36,7 @@ pub(super) struct Policy {
     batch: Option<(u32, Span)>,
     concurrency: Option<(u32, Span)>,
     lease: Option<(Time, Span)>,
+    start_from: Option<StartFrom>,
 }
 
 /// A time, and where it is written.
@@ -59,6 +62,7 @@ impl Policy {
                 self.concurrency = Some((most, meta.path.span()));
             }
             "lease" => self.lease = Some((time(meta, r#"lease = "1m""#, false)?, meta.path.span())),
+            "start_from" => self.start_from = Some(start_from::read(meta)?),
             _ => return Err(meta.error("this option is read nowhere")),
         }
         Ok(())
@@ -151,6 +155,7 @@ impl Policy {
         let concurrency =
             self.concurrency.map_or(quote!(#options::DEFAULT.concurrency), |(most, _)| quote!(#most));
         let lease = time(self.lease.as_ref().map(|(time, _)| time), quote!(#options::DEFAULT.lease));
+        let start_from = start_from::expand(self.start_from, krate);
         quote! {
             #options {
                 retry: #retry {
@@ -167,6 +172,7 @@ impl Policy {
                 batch: #batch,
                 concurrency: #concurrency,
                 lease: #lease,
+                start_from: #start_from,
             }
         }
     }

@@ -18,6 +18,7 @@ mod operating;
 #[cfg(test)]
 mod plans;
 mod publishing;
+mod registering;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -25,6 +26,7 @@ mod testing;
 impl Backend for MySql {}
 
 statements!("mysql":
+    subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed, in_doubt, watermark,
     migration_table, schema_exists, schema_version, schema_lock, schema_unlock, server, autocommit,
     registry_lock, consumer_add, consumer_lanes, consumer_find, subscribe, unready, ready,
     in_flight, in_flight_known, in_flight_wait, backfill, backfill_delayed, backfill_taken,

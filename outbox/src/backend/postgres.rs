@@ -16,6 +16,7 @@ mod operating;
 #[cfg(test)]
 mod plans;
 mod publishing;
+mod registering;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -23,6 +24,7 @@ mod testing;
 impl Backend for Postgres {}
 
 statements!("postgres":
+    subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, in_doubt, watermark,
     migration_table, schema_exists, schema_version, schema_lock,
     registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, subscribe, unready, announce, in_flight, backfill,
     ready,
@@ -119,7 +121,7 @@ impl Storage for Postgres {
     }
 
     fn begin_registration() -> SqlStr {
-        statement("begin isolation level read committed read write".to_owned())
+        statement(format!("begin isolation level read committed read write; {PLANNER}"))
     }
 
     fn begin_work(_: &Sql, idle: Duration, _: Controls) -> Begin {

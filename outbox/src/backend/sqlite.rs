@@ -20,6 +20,7 @@ mod operating;
 #[cfg(test)]
 mod plans;
 mod publishing;
+mod registering;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -27,6 +28,7 @@ mod testing;
 impl Backend for Sqlite {}
 
 statements!("sqlite":
+    subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed,
     migration_table, schema_exists, schema_version,
     consumer_add, consumer_lanes, consumer_find, subscribe, unready, backfill, backfill_taken, ready,
     backfill_delayed, publish_one,

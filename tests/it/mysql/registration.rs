@@ -1,6 +1,6 @@
 //! A consumer that registers while publishers are in flight, at every level of isolation.
 
-use outbox::Draft;
+use outbox::{Draft, StartFrom};
 use outbox_tests::{TestBackend as _, TestDatabase, eventually};
 use sqlx::MySql;
 
@@ -45,6 +45,60 @@ async fn what_was_published_before_and_committed_after_is_delivered() {
             handled.sort();
             assert_eq!(handled, ["in flight", "meanwhile"], "{level}");
             assert_eq!(database.count("outbox_unrouted").await, 0);
+        }
+    }
+}
+
+/// What was in flight had deliveries for those who were subscribed, and none for the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_published_to_others_before_and_committed_after_is_delivered() {
+    for level in LEVELS {
+        for start_from in [StartFrom::Unrouted, StartFrom::Now] {
+            let Some(database) = database().await else { return };
+            let outbox = database.outbox();
+            register(&outbox).await;
+            publish(&outbox, placed_as("history", "7")).await;
+            let ordered = database.pool().begin_with(level).await.expect("begun");
+            let unordered = database.pool().begin_with(level).await.expect("begun");
+            let rolled_back = database.pool().begin_with(level).await.expect("begun");
+            let mut in_flight = [ordered, unordered, rolled_back];
+            for (tx, draft) in [
+                (0, placed_as("ordered", "7")),
+                (1, Draft::new("order.placed", "{}").id(id("unordered"))),
+                (2, placed_as("rolled back", "9")),
+                (0, placed_as("delayed", "7").deliver_after(LONG * 100)),
+            ] {
+                outbox.publish(&mut in_flight[tx], draft).await.expect("published");
+                // Between what is in flight stands what is history.
+                publish(&outbox, placed("between")).await;
+            }
+            let audit = elsewhere(&database).await.consumers().handler::<Audit>();
+            let audit = audit.state(Script::<MySql>::record()).config(quick());
+            let audit = audit.options("audit", move |options| options.start_from = start_from);
+            let running = Running::start(audit);
+            // Its subscription waits for the locks of those at a strict level, or it is there.
+            let come = "select (select count(*) from outbox_subscription where not ready)
+                             + (select count(*) from information_schema.processlist
+                                where db = database() and id <> connection_id()
+                                  and info like '%insert into%outbox_subscription%')";
+            eventually("the registration to wait", LONG, async || database.number(come).await > 0).await;
+            let [ordered, unordered, rolled_back] = in_flight;
+            ordered.commit().await.expect("committed");
+            unordered.commit().await.expect("committed");
+            rolled_back.rollback().await.expect("rolled back");
+            publish(&outbox, placed_as("after", "7")).await;
+            effects(&database, 3).await;
+            due_now(&database).await;
+            effects(&database, 4).await;
+            running.stop().await;
+            let mut got = handled_by(&database, "audit").await;
+            let seven = ["ordered", "after"].map(|id| got.iter().position(|other| other == id));
+            assert!(seven.is_sorted(), "{got:?}");
+            got.sort();
+            assert_eq!(got, ["after", "delayed", "ordered", "unordered"], "{level}");
+            assert_eq!(database.count("outbox_backfill").await, 0);
+            assert_eq!(drain(&outbox, &Script::record()).await.remaining, 0);
+            assert_eq!(handled(&database).await.len(), 9);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A consumer that registers while publishers are in flight, at every level of isolation.
 
-use outbox::{Draft, ErrorKind};
+use outbox::{Draft, ErrorKind, StartFrom};
 use outbox_tests::TestDatabase;
 use sqlx::{Executor as _, Postgres};
 
@@ -37,6 +37,82 @@ async fn what_was_published_before_and_committed_after_is_delivered() {
             assert_eq!(database.count("outbox_unrouted").await, 0);
         }
     }
+}
+
+/// What was in flight had deliveries for those who were subscribed, and none for the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_published_to_others_before_and_committed_after_is_delivered() {
+    for level in ["read committed", "repeatable read", "serializable"] {
+        for start_from in [StartFrom::Unrouted, StartFrom::Now] {
+            let Some(database) = database().await else { return };
+            let outbox = database.outbox();
+            register(&outbox).await;
+            publish(&outbox, placed_as("history", "7")).await;
+            let begin = || sqlx::AssertSqlSafe(format!("begin isolation level {level}"));
+            let ordered = database.pool().begin_with(begin()).await.expect("begun");
+            let unordered = database.pool().begin_with(begin()).await.expect("begun");
+            let rolled_back = database.pool().begin_with(begin()).await.expect("begun");
+            let mut in_flight = [ordered, unordered, rolled_back];
+            for (tx, draft) in [
+                (0, placed_as("ordered", "7")),
+                (1, Draft::new("order.placed", "{}").id(id("unordered"))),
+                (2, placed_as("rolled back", "9")),
+                (0, placed_as("delayed", "7").deliver_after(LONG * 100)),
+            ] {
+                outbox.publish(&mut in_flight[tx], draft).await.expect("published");
+                // Between what is in flight stands what is history.
+                publish(&outbox, placed("between")).await;
+            }
+            let audit = elsewhere(&database).await.consumers().handler::<Audit>();
+            let audit = audit.state(Script::<Postgres>::record()).config(quick());
+            let audit = audit.options("audit", move |options| options.start_from = start_from);
+            let running = Running::start(audit);
+            let subscribed = "select count(*) from outbox_subscription s join outbox_consumer c on c.id = s.consumer \
+                              where c.name = 'audit'";
+            let there = async || database.number(subscribed).await == 1;
+            outbox_tests::eventually("the subscription", LONG, there).await;
+            publish(&outbox, placed_as("meanwhile", "8")).await;
+            let [ordered, unordered, rolled_back] = in_flight;
+            ordered.commit().await.expect("committed");
+            unordered.commit().await.expect("committed");
+            rolled_back.rollback().await.expect("rolled back");
+            publish(&outbox, placed_as("after", "7")).await;
+            effects(&database, 4).await;
+            due_now(&database).await;
+            effects(&database, 5).await;
+            running.stop().await;
+            let mut got = handled_by(&database, "audit").await;
+            let seven = ["ordered", "after"].map(|id| got.iter().position(|other| other == id));
+            assert!(seven.is_sorted(), "{got:?}");
+            got.sort();
+            assert_eq!(got, ["after", "delayed", "meanwhile", "ordered", "unordered"], "{level}");
+            assert_eq!(database.count("outbox_backfill").await, 0);
+            assert_eq!(drain(&outbox, &Script::record()).await.remaining, 0);
+            assert_eq!(handled(&database).await.len(), 10);
+        }
+    }
+}
+
+/// A start that dies while it waits leaves behind what is to be looked through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_in_flight_is_brought_by_the_next_start() {
+    let Some(database) = database().await else { return };
+    let outbox = database.outbox();
+    register(&outbox).await;
+    let mut tx = database.pool().begin().await.expect("begun");
+    outbox.publish(&mut tx, placed_as("in flight", "7")).await.expect("published");
+    publish(&outbox, placed_as("history", "8")).await;
+    let audit = |outbox: &outbox::Outbox<Postgres>| {
+        outbox.consumers().handler::<Audit>().state(Script::<Postgres>::record()).config(quick())
+    };
+    let running = Running::start(audit(&elsewhere(&database).await));
+    let noted = async || database.count("outbox_backfill").await > 0;
+    outbox_tests::eventually("the subscription", LONG, noted).await;
+    running.abort().await;
+    tx.commit().await.expect("committed");
+    publish(&outbox, placed_as("after", "7")).await;
+    audit(&outbox).build().expect("complete").run_until_idle().await.expect("it ran");
+    assert_eq!(handled_by(&database, "audit").await, ["in flight", "after"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use sqlx::{Connection as _, MySql, MySqlConnection, Row as _, raw_sql};
 use super::{MySqlRow, Server, SqlResult, Storage as _, statement};
 use crate::backend::{
     self, Attempt, Consuming as _, DeadFilter, Lane, Leasing as _, Operating as _, Parked, ParkedState,
-    Parking, Poll, Portion, Publishing as _, Worker,
+    Parking, Poll, Portion, Publishing as _, Range, Registering as _, Worker,
 };
 use crate::config::{Config, Tables};
 use crate::controls::Controls;
@@ -75,6 +75,20 @@ async fn counted(conn: &mut MySqlConnection) -> i64 {
 const EXECUTED: &[&str] = &[
     "consumer_find",
     "unready",
+    "subscription_find",
+    "in_doubt",
+    "newest",
+    "unrouted_end",
+    "backfill",
+    "backfill_delayed",
+    "backfill_taken",
+    "range_next",
+    "range_end",
+    "range_deliver",
+    "range_delay",
+    "range_routed",
+    "range_advance",
+    "range_done",
     "publish_begin",
     "lock_slots",
     "lock_gate",
@@ -134,14 +148,12 @@ const EXEMPT: &[&str] = &[
     "consumer_lanes",
     "subscribe",
     "ready",
+    "range_add",
+    "watermark",
     // All slots, once for each registration of something new.
     "in_flight",
     "in_flight_known",
     "in_flight_wait",
-    // All that nobody was subscribed to, once for each new type.
-    "backfill",
-    "backfill_delayed",
-    "backfill_taken",
     // All that stands behind one requeued message.
     "behind",
     // All lanes of one dead worker.
@@ -185,12 +197,38 @@ macro_rules! case {
     };
 }
 
+/// The cases of registering and dropping consumers.
+async fn registering(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
+    case!(place, costs, "subscribed", |conn, sql| MySql::is_subscribed(conn, sql, 1, "order.paid"));
+    case!(place, costs, "in doubt", |conn, sql| MySql::in_doubt(conn, sql));
+    case!(place, costs, "newest", |conn, sql| MySql::newest(conn, sql));
+    case!(place, costs, "backfill", |conn, sql| MySql::backfill(conn, sql, "lost", 100));
+    case!(place, costs, "next range", |conn, sql| MySql::next_range(conn, sql, 3, "lost"));
+    let all = Range { first: 1, last: i64::MAX };
+    case!(place, costs, "end of a batch", |conn, sql| MySql::end_of_batch(conn, sql, all, 100));
+    let (batch, since) = (Range { first: 1, last: 100 }, Some(std::time::UNIX_EPOCH));
+    case!(place, costs, "deliver a range", |conn, sql| {
+        MySql::deliver_range(conn, sql, 3, "order.paid", batch, since)
+    });
+    case!(place, costs, "shrink a range", |conn, sql| MySql::shrink_range(
+        conn,
+        sql,
+        3,
+        "lost",
+        10,
+        Some(11)
+    ));
+    case!(place, costs, "end a range", |conn, sql| MySql::shrink_range(conn, sql, 3, "lost", 10, None));
+}
+
 /// How many rows each case reads.
 async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     let mut costs = Vec::new();
-    let (now, all) = (Duration::ZERO, Controls::ALL);
+    let now = Duration::ZERO;
     case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first", 8));
     case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
+    registering(place, &mut costs).await;
+    let all = Controls::ALL;
     case!(place, costs, "publish", |conn, sql| MySql::publish_one(conn, sql, &message(Some("7")), all));
     case!(place, costs, "publish without a key", |conn, sql| MySql::publish_one(
         conn,

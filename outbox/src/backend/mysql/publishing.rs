@@ -1,23 +1,20 @@
-//! Registering and publishing on MySQL.
+//! Publishing on MySQL.
 
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
-use sqlx::{Connection as _, MySql, MySqlConnection, Row as _, SqlStr, query, query_scalar, raw_sql};
+use sqlx::{MySql, MySqlConnection, SqlStr, query, raw_sql};
 
-use super::{LOCK_WAIT_TIMEOUT, Server, is_duplicate, number, repeated, text, with_numbers};
-use crate::backend::{ConsumerRow, PublishOutcome, Publishing, SqlResult, Storage as _, micros, statement};
+use super::{Server, is_duplicate, repeated, with_numbers};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, micros, statement};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
 use crate::key::SLOTS;
 
 /// Behind the slots stand the gates, which are held by those who publish nothing ordered.
-const GATES: u32 = 1_024;
-
-/// How many rows one look at the slots locks, for as long as it takes.
-const LOOK: u32 = 1_024;
+pub(super) const GATES: u32 = 1_024;
 
 /// How many messages go in one statement. The optimizers give up on lists of more than a few hundred.
 const ROWS: usize = 64;
@@ -26,105 +23,6 @@ const ROWS: usize = 64;
 const BYTES: usize = 4 * 1024 * 1024;
 
 impl Publishing for MySql {
-    async fn lock_registry(conn: &mut MySqlConnection, sql: &Server) -> SqlResult<()> {
-        query(sql.registry_lock.clone()).fetch_one(conn).await.map(drop)
-    }
-
-    async fn consumer(
-        conn: &mut MySqlConnection,
-        sql: &Server,
-        name: &str,
-        lanes: i16,
-    ) -> SqlResult<ConsumerRow> {
-        let find = |name| query(sql.consumer_find.clone()).bind(name);
-        if find(name).fetch_optional(&mut *conn).await?.is_none() {
-            query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
-        }
-        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
-        let row = find(name).fetch_one(conn).await?;
-        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
-    }
-
-    async fn subscribe(
-        conn: &mut MySqlConnection,
-        sql: &Server,
-        consumer: i16,
-        event_type: &str,
-    ) -> SqlResult<u64> {
-        let subscribe = query(sql.subscribe.clone()).bind(event_type).bind(consumer);
-        Ok(subscribe.bind(event_type).bind(consumer).execute(conn).await?.rows_affected())
-    }
-
-    async fn unready(conn: &mut MySqlConnection, sql: &Server, consumer: i16) -> SqlResult<Vec<String>> {
-        let rows = query(sql.unready.clone()).bind(consumer).fetch_all(conn).await?;
-        rows.iter().map(|row| text(row, "event_type")).collect()
-    }
-
-    /// A publish reads the subscriptions as they are now, however old its snapshot is.
-    async fn announce(_: &mut MySqlConnection, _: &Server) -> SqlResult<()> {
-        Ok(())
-    }
-
-    /// The slots that are held, as the names of the transactions that hold them. Nobody stands in line for a slot here,
-    /// so nobody waits behind; but for one of them, in case it is never free at the moment of a look.
-    async fn publishers_in_flight(
-        conn: &mut MySqlConnection,
-        sql: &Server,
-        known: &HashSet<String>,
-    ) -> SqlResult<HashSet<String>> {
-        let looks: Vec<Vec<u32>> = if known.is_empty() {
-            (0..SLOTS + GATES).step_by(LOOK as usize).map(|from| (from..from + LOOK).collect()).collect()
-        } else {
-            let known: Vec<u32> = known.iter().filter_map(|slot| slot.parse().ok()).collect();
-            known.chunks(LOOK as usize / 4).map(<[u32]>::to_vec).collect()
-        };
-        let mut held = HashSet::new();
-        for look in looks {
-            let mut tx = conn.begin_with(Self::begin_registration()).await?;
-            let free: Vec<i32> = if known.is_empty() {
-                let range = query_scalar(sql.in_flight.clone()).bind(look[0]).bind(look[0] + LOOK);
-                range.fetch_all(&mut *tx).await?
-            } else {
-                raw_sql(with_numbers(&sql.in_flight_known, &look))
-                    .fetch_all(&mut *tx)
-                    .await?
-                    .iter()
-                    .map(|row| row.try_get(0))
-                    .collect::<SqlResult<_>>()?
-            };
-            tx.rollback().await?;
-            let free: HashSet<u32> = free.iter().map(|slot| slot.unsigned_abs()).collect();
-            held.extend(look.into_iter().filter(|slot| !free.contains(slot)));
-        }
-        let queue = held.iter().copied().find(|slot| *slot < SLOTS).filter(|_| !known.is_empty());
-        if let Some(slot) = queue {
-            let mut tx = conn.begin_with(Self::begin_registration()).await?;
-            match query(sql.in_flight_wait.clone()).bind(slot).fetch_optional(&mut *tx).await {
-                Ok(_) => drop(held.remove(&slot)),
-                Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => {}
-                Err(error) => return Err(error),
-            }
-            tx.rollback().await?;
-        }
-        Ok(held.iter().map(ToString::to_string).collect())
-    }
-
-    async fn backfill(conn: &mut MySqlConnection, sql: &Server, event_type: &str) -> SqlResult<u64> {
-        query(sql.backfill.clone()).bind(event_type).execute(&mut *conn).await?;
-        query(sql.backfill_delayed.clone()).bind(event_type).execute(&mut *conn).await?;
-        let taken = query(sql.backfill_taken.clone()).bind(event_type).execute(conn).await?;
-        Ok(taken.rows_affected())
-    }
-
-    async fn ready(
-        conn: &mut MySqlConnection,
-        sql: &Server,
-        consumer: i16,
-        event_type: &str,
-    ) -> SqlResult<()> {
-        query(sql.ready.clone()).bind(consumer).bind(event_type).execute(conn).await.map(drop)
-    }
-
     async fn publish_one(
         conn: &mut MySqlConnection,
         sql: &Server,

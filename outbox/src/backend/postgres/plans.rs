@@ -12,6 +12,16 @@ const EXECUTED: &[(&str, &str)] = &[
     ("consumer_find", "'first'"),
     ("unready", "1"),
     ("in_flight", ""),
+    ("subscription_find", "'order.paid', 1"),
+    ("in_doubt", ""),
+    ("newest", ""),
+    ("unrouted_end", "'lost', 100"),
+    ("backfill", "'lost', 100"),
+    ("range_next", "'lost', 3"),
+    ("range_end", "1, 9223372036854775807, 100"),
+    ("range_deliver", "'order.paid', 3, 1, 100, null"),
+    ("range_advance", "'lost', 3, 10, 11"),
+    ("range_done", "'lost', 3, 10"),
     (
         "publish_one",
         "'new', 'order.paid', 1, 'order', null, '7', 'key-7', 7, true, 7, '{}', 'application/json', null, null, null, false",
@@ -79,8 +89,8 @@ const EXEMPT: &[&str] = &[
     "subscribe",
     "announce",
     "ready",
-    // All that nobody was subscribed to, once for each new type.
-    "backfill",
+    "range_add",
+    "watermark",
     // All that stands behind one requeued message.
     "behind",
     // All lanes of one dead worker.

@@ -1,64 +1,17 @@
-//! Registering and publishing on PostgreSQL.
+//! Publishing on PostgreSQL.
 
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Postgres, Row, SqlStr, query, query_scalar};
+use sqlx::{PgConnection, Postgres, Row, SqlStr, query};
 
 use super::Sql;
-use crate::backend::{ConsumerRow, PublishOutcome, Publishing, SqlResult, micros};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, micros};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
 
 impl Publishing for Postgres {
-    async fn lock_registry(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
-        query(sql.registry_lock.clone()).fetch_one(conn).await.map(drop)
-    }
-
-    async fn consumer(conn: &mut PgConnection, sql: &Sql, name: &str, lanes: i16) -> SqlResult<ConsumerRow> {
-        query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
-        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
-        let row = query(sql.consumer_find.clone()).bind(name).fetch_one(conn).await?;
-        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
-    }
-
-    async fn subscribe(
-        conn: &mut PgConnection,
-        sql: &Sql,
-        consumer: i16,
-        event_type: &str,
-    ) -> SqlResult<u64> {
-        let done = query(sql.subscribe.clone()).bind(event_type).bind(consumer).execute(conn).await?;
-        Ok(done.rows_affected())
-    }
-
-    async fn unready(conn: &mut PgConnection, sql: &Sql, consumer: i16) -> SqlResult<Vec<String>> {
-        query_scalar(sql.unready.clone()).bind(consumer).fetch_all(conn).await
-    }
-
-    async fn announce(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
-        query(sql.announce.clone()).execute(conn).await.map(drop)
-    }
-
-    async fn publishers_in_flight(
-        conn: &mut PgConnection,
-        sql: &Sql,
-        known: &HashSet<String>,
-    ) -> SqlResult<HashSet<String>> {
-        let all: Vec<String> = query_scalar(sql.in_flight.clone()).fetch_all(conn).await?;
-        Ok(all.into_iter().filter(|transaction| known.is_empty() || known.contains(transaction)).collect())
-    }
-
-    async fn backfill(conn: &mut PgConnection, sql: &Sql, event_type: &str) -> SqlResult<u64> {
-        let found: i64 = query_scalar(sql.backfill.clone()).bind(event_type).fetch_one(conn).await?;
-        Ok(found.unsigned_abs())
-    }
-
-    async fn ready(conn: &mut PgConnection, sql: &Sql, consumer: i16, event_type: &str) -> SqlResult<()> {
-        query(sql.ready.clone()).bind(consumer).bind(event_type).execute(conn).await.map(drop)
-    }
-
     async fn publish_one(
         conn: &mut PgConnection,
         sql: &Sql,

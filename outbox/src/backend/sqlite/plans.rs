@@ -14,6 +14,19 @@ use crate::config::Tables;
 const EXECUTED: &[(&str, &[&str])] = &[
     ("consumer_find", &["'first'"]),
     ("unready", &["1"]),
+    ("subscription_find", &["'order.paid'", "1"]),
+    ("newest", &[]),
+    ("unrouted_end", &["'lost'", "100"]),
+    ("backfill", &["'lost'", "100"]),
+    ("backfill_delayed", &["'lost'", "100"]),
+    ("backfill_taken", &["'lost'", "100"]),
+    ("range_next", &["'lost'", "3"]),
+    ("range_end", &["1", "9223372036854775807", "100"]),
+    ("range_deliver", &["'order.nobody'", "1", "1", "100", "null"]),
+    ("range_delay", &["'order.nobody'", "1", "1", "100", "null"]),
+    ("range_routed", &["'lost'", "1", "100", "5"]),
+    ("range_advance", &["'lost'", "3", "10", "11"]),
+    ("range_done", &["'lost'", "3", "10"]),
     (
         "publish_one",
         &[
@@ -83,10 +96,7 @@ const EXEMPT: &[&str] = &[
     "consumer_lanes",
     "subscribe",
     "ready",
-    // All that nobody was subscribed to, once for each new type.
-    "backfill",
-    "backfill_taken",
-    "backfill_delayed",
+    "range_add",
     // All that stands behind one requeued message.
     "behind",
     // All consumers of one dead worker.

@@ -1,71 +1,14 @@
-//! Registering and publishing on SQLite.
-
-use std::collections::HashSet;
+//! Publishing on SQLite.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Row, Sqlite, SqliteConnection, query, query_scalar, raw_sql};
+use sqlx::{Sqlite, SqliteConnection, query_scalar, raw_sql};
 
 use super::Sql;
-use crate::backend::{ConsumerRow, PublishOutcome, Publishing, SqlResult, micros};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, micros};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
 
 impl Publishing for Sqlite {
-    /// The write lock of the file excludes other registrations.
-    async fn lock_registry(_: &mut SqliteConnection, _: &Sql) -> SqlResult<()> {
-        Ok(())
-    }
-
-    async fn consumer(
-        conn: &mut SqliteConnection,
-        sql: &Sql,
-        name: &str,
-        lanes: i16,
-    ) -> SqlResult<ConsumerRow> {
-        query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
-        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
-        let row = query(sql.consumer_find.clone()).bind(name).fetch_one(conn).await?;
-        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
-    }
-
-    async fn subscribe(
-        conn: &mut SqliteConnection,
-        sql: &Sql,
-        consumer: i16,
-        event_type: &str,
-    ) -> SqlResult<u64> {
-        let done = query(sql.subscribe.clone()).bind(event_type).bind(consumer).execute(conn).await?;
-        Ok(done.rows_affected())
-    }
-
-    async fn unready(conn: &mut SqliteConnection, sql: &Sql, consumer: i16) -> SqlResult<Vec<String>> {
-        query_scalar(sql.unready.clone()).bind(consumer).fetch_all(conn).await
-    }
-
-    /// Nobody publishes beside a registration: a transaction that read before it cannot write any more.
-    async fn announce(_: &mut SqliteConnection, _: &Sql) -> SqlResult<()> {
-        Ok(())
-    }
-
-    async fn publishers_in_flight(
-        _: &mut SqliteConnection,
-        _: &Sql,
-        _: &HashSet<String>,
-    ) -> SqlResult<HashSet<String>> {
-        Ok(HashSet::new())
-    }
-
-    async fn backfill(conn: &mut SqliteConnection, sql: &Sql, event_type: &str) -> SqlResult<u64> {
-        query(sql.backfill.clone()).bind(event_type).execute(&mut *conn).await?;
-        query(sql.backfill_delayed.clone()).bind(event_type).execute(&mut *conn).await?;
-        let taken = query(sql.backfill_taken.clone()).bind(event_type).execute(conn).await?;
-        Ok(taken.rows_affected())
-    }
-
-    async fn ready(conn: &mut SqliteConnection, sql: &Sql, consumer: i16, event_type: &str) -> SqlResult<()> {
-        query(sql.ready.clone()).bind(consumer).bind(event_type).execute(conn).await.map(drop)
-    }
-
     async fn publish_one(
         conn: &mut SqliteConnection,
         sql: &Sql,

@@ -1,2 +1,2 @@
--- What was backfilled is routed now.
-delete from /*schema*/outbox_unrouted where event_type = ?;
+-- What was backfilled is routed now: type, up to which number.
+delete from /*schema*/outbox_unrouted where event_type = ? and seq <= ?;

@@ -1,13 +1,16 @@
--- Gives the messages of a type that nobody has got to all its subscribers that are not ready; returns their number.
+-- Gives the messages of the type $1 up to the number $2 that nobody has got to all its new subscribers that get such; returns
+-- their number.
 with taken as (
-    delete from /*schema*/outbox_unrouted where event_type = $1 returning seq
+    delete from /*schema*/outbox_unrouted where event_type = $1 and seq <= $2 returning seq
 ), found as (
     select m.seq, m.slot, m.key_hash, m.deliver_at
-    from taken t join /*schema*/outbox_message m on m.seq = t.seq
+    from taken t cross join lateral (
+        select seq, slot, key_hash, deliver_at from /*schema*/outbox_message where seq = t.seq limit 1
+    ) m
 ), subscriber as (
     select c.id, c.lanes
     from /*schema*/outbox_subscription s join /*schema*/outbox_consumer c on c.id = s.consumer
-    where s.event_type = $1 and not s.ready
+    where s.event_type = $1 and not s.ready and s.unrouted
 ), delivery as (
     insert into /*schema*/outbox_delivery (consumer, lane, seq, key_hash)
     select s.id, f.slot % s.lanes, f.seq, f.key_hash

@@ -42,8 +42,31 @@ create table if not exists /*schema*/outbox_subscription (
     event_type varbinary(255) not null,
     consumer smallint not null,
     ready boolean not null default false,
+    -- Whether it gets what nobody was subscribed to.
+    unrouted boolean not null default true,
     primary key (event_type, consumer)
 ) engine = InnoDB;
+
+-- Which numbers a subscription that is not ready has still to look through, for messages that were not delivered to it: of its
+-- history, or of what was in flight when it was made.
+create table if not exists /*schema*/outbox_backfill (
+    event_type varbinary(255) not null,
+    consumer smallint not null,
+    first_seq bigint not null,
+    last_seq bigint not null,
+    -- Only what was published since; null = all.
+    since datetime(6),
+    primary key (event_type, consumer, first_seq)
+) engine = InnoDB;
+
+-- No message up to this number is in flight any more: what a new subscription may have missed is behind it. It may stand lower
+-- than it could.
+create table if not exists /*schema*/outbox_watermark (
+    one smallint not null primary key,
+    seq bigint not null
+) engine = InnoDB;
+insert into /*schema*/outbox_watermark (one, seq)
+select 1, 0 from dual where not exists (select 1 from /*schema*/outbox_watermark);
 
 -- Registrations run one after the other: who registers holds this row's lock.
 create table if not exists /*schema*/outbox_registry (

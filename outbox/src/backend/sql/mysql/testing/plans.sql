@@ -10,6 +10,10 @@ insert into /*schema*/outbox_message (seq, id, event_type, version, topic, slot,
 select seq, concat('message-', seq), 'order.paid', 1, 'order', 0, '{}', 2, 'application/json'
 from (select slot + 1 as seq from /*schema*/outbox_order_slot where slot < $1
       union all select 1000008 + 8 * slot from /*schema*/outbox_order_slot where slot < $1) all_of_them;
+update /*schema*/outbox_watermark set seq = (select max(seq) - 100 from /*schema*/outbox_message);
+insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
+insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq)
+select 'lost', 3, 10 * slot, 10 * slot + 5 from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_inbox (consumer, message_id)
 select 1, concat('history-', slot) from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_unrouted (event_type, seq)

@@ -35,8 +35,30 @@ create table /*schema*/outbox_subscription (
     event_type text collate "C" not null,
     consumer smallint not null,
     ready boolean not null default false,
+    -- Whether it gets what nobody was subscribed to.
+    unrouted boolean not null default true,
     primary key (event_type, consumer)
 );
+
+-- Which numbers a subscription that is not ready has still to look through, for messages that were not delivered to it: of its
+-- history, or of what was in flight when it was made.
+create table /*schema*/outbox_backfill (
+    event_type text collate "C" not null,
+    consumer smallint not null,
+    first_seq bigint not null,
+    last_seq bigint not null,
+    -- Only what was published since; null = all.
+    since timestamptz,
+    primary key (event_type, consumer, first_seq)
+);
+
+-- No message up to this number is in flight any more: what a new subscription may have missed is behind it. It may stand lower
+-- than it could.
+create table /*schema*/outbox_watermark (
+    one smallint primary key default 1 check (one = 1),
+    seq bigint not null
+);
+insert into /*schema*/outbox_watermark (seq) values (0);
 
 -- The version of the subscriptions, twice: the row belongs to a transaction's snapshot, the sequence does not.
 -- A publisher whose row is older than the sequence has a snapshot from before a registration.

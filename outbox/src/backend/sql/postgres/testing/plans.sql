@@ -10,6 +10,10 @@ overriding system value
 select seq, 'message-' || seq, 'order.paid', 1, 'order', 0, '{}', 2, 'application/json'
 from (select generate_series(1, $1) union all select 1000000 + generate_series(1, 8 * $1)) all_of_them(seq);
 select setval(pg_get_serial_sequence('/*schema*/outbox_message', 'seq'), 100000000);
+update /*schema*/outbox_watermark set seq = (select max(seq) - 100 from /*schema*/outbox_message);
+insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
+insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq)
+select 'lost', 3, 10 * seq, 10 * seq + 5 from generate_series(1, $1) seq;
 insert into /*schema*/outbox_inbox (consumer, message_id)
 select 1, 'history-' || seq from generate_series(1, $1) seq;
 insert into /*schema*/outbox_unrouted (event_type, seq) select 'lost', seq from generate_series(1, $1) seq;

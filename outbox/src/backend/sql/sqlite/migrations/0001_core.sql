@@ -37,7 +37,21 @@ create table /*schema*/outbox_subscription (
     event_type text not null,
     consumer integer not null,
     ready integer not null default 0,
+    -- Whether it gets what nobody was subscribed to.
+    unrouted integer not null default 1,
     primary key (event_type, consumer)
+) strict, without rowid;
+
+-- Which numbers a subscription that is not ready has still to look through, for messages of its history that were not delivered
+-- to it.
+create table /*schema*/outbox_backfill (
+    event_type text not null,
+    consumer integer not null,
+    first_seq integer not null,
+    last_seq integer not null,
+    -- Only what was published since; null = all.
+    since integer,
+    primary key (event_type, consumer, first_seq)
 ) strict, without rowid;
 
 -- Messages that no consumer was subscribed to when they were published.

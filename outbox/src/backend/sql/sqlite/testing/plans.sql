@@ -11,6 +11,9 @@ insert into /*schema*/outbox_message (seq, id, event_type, version, topic, slot,
 select seq, 'message-' || seq, 'order.nobody', 1, 'order', 0, x'7b7d', 2, 'application/json' from numbers
 union all
 select 1000000 + seq, 'message-' || (1000000 + seq), 'order.nobody', 1, 'order', 0, x'7b7d', 2, 'application/json' from numbers;
+insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
+insert into /*schema*/outbox_unrouted (event_type, seq) select 'lost', seq from numbers;
+insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq) select 'lost', 3, 10 * seq, 10 * seq + 5 from numbers;
 insert into /*schema*/outbox_inbox (consumer, message_id) select 1, 'history-' || seq from numbers;
 
 insert into /*schema*/outbox_delivery (consumer, lane, seq, key_hash) select 1, 0, 1000000 + seq, seq % 5000 from numbers;

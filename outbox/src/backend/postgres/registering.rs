@@ -1,0 +1,179 @@
+//! Registering on PostgreSQL.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Postgres, Row as _, query, query_scalar};
+
+use super::Sql;
+use crate::backend::{ConsumerRow, Range, Registering, SqlResult};
+
+impl Registering for Postgres {
+    const WATERMARK: Option<Duration> = Some(Duration::from_secs(30));
+
+    async fn lock_registry(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
+        query(sql.registry_lock.clone()).fetch_one(conn).await.map(drop)
+    }
+
+    async fn consumer(conn: &mut PgConnection, sql: &Sql, name: &str, lanes: i16) -> SqlResult<ConsumerRow> {
+        query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
+        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
+        let row = query(sql.consumer_find.clone()).bind(name).fetch_one(conn).await?;
+        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
+    }
+
+    async fn is_subscribed(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+    ) -> SqlResult<bool> {
+        let find = query_scalar(sql.subscription_find.clone()).bind(event_type).bind(consumer);
+        let found: i64 = find.fetch_one(conn).await?;
+        Ok(found > 0)
+    }
+
+    async fn subscribe(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+        unrouted: bool,
+    ) -> SqlResult<u64> {
+        let done =
+            query(sql.subscribe.clone()).bind(event_type).bind(consumer).bind(unrouted).execute(conn).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn unready(conn: &mut PgConnection, sql: &Sql, consumer: i16) -> SqlResult<Vec<String>> {
+        query_scalar(sql.unready.clone()).bind(consumer).fetch_all(conn).await
+    }
+
+    async fn announce(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
+        query(sql.announce.clone()).execute(conn).await.map(drop)
+    }
+
+    async fn ready(conn: &mut PgConnection, sql: &Sql, consumer: i16, event_type: &str) -> SqlResult<u64> {
+        let ready = query(sql.ready.clone()).bind(consumer).bind(event_type).execute(conn).await?;
+        Ok(ready.rows_affected())
+    }
+
+    async fn publishers_in_flight(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        known: &HashSet<String>,
+    ) -> SqlResult<HashSet<String>> {
+        let all: Vec<String> = query_scalar(sql.in_flight.clone()).fetch_all(conn).await?;
+        Ok(all.into_iter().filter(|transaction| known.is_empty() || known.contains(transaction)).collect())
+    }
+
+    async fn in_doubt(conn: &mut PgConnection, sql: &Sql) -> SqlResult<Vec<Range>> {
+        let rows = query(sql.in_doubt.clone()).fetch_all(conn).await?;
+        rows.iter().map(range).collect()
+    }
+
+    async fn newest(conn: &mut PgConnection, sql: &Sql) -> SqlResult<i64> {
+        query_scalar(sql.newest.clone()).fetch_one(conn).await
+    }
+
+    async fn raise_watermark(conn: &mut PgConnection, sql: &Sql, seq: i64) -> SqlResult<()> {
+        query(sql.watermark.clone()).bind(seq).execute(conn).await.map(drop)
+    }
+
+    async fn backfill(conn: &mut PgConnection, sql: &Sql, event_type: &str, batch: i64) -> SqlResult<u64> {
+        let end = query_scalar(sql.unrouted_end.clone()).bind(event_type).bind(batch);
+        let end: Option<i64> = end.fetch_one(&mut *conn).await?;
+        let Some(end) = end else { return Ok(0) };
+        let found: i64 =
+            query_scalar(sql.backfill.clone()).bind(event_type).bind(end).fetch_one(conn).await?;
+        Ok(found.unsigned_abs())
+    }
+
+    async fn add_ranges(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+        ranges: &[Range],
+        since: Option<SystemTime>,
+    ) -> SqlResult<()> {
+        query(sql.range_add.clone())
+            .bind(event_type)
+            .bind(consumer)
+            .bind(ranges.iter().map(|range| range.first).collect::<Vec<_>>())
+            .bind(ranges.iter().map(|range| range.last).collect::<Vec<_>>())
+            .bind(since.map(DateTime::<Utc>::from))
+            .execute(conn)
+            .await
+            .map(drop)
+    }
+
+    async fn next_range(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+    ) -> SqlResult<Option<(Range, Option<SystemTime>)>> {
+        let next = query(sql.range_next.clone()).bind(event_type).bind(consumer);
+        let next = next.fetch_optional(conn).await?;
+        next.map(|row| {
+            Ok((range(&row)?, row.try_get::<Option<DateTime<Utc>>, _>("since")?.map(SystemTime::from)))
+        })
+        .transpose()
+    }
+
+    async fn end_of_batch(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        range: Range,
+        batch: i64,
+    ) -> SqlResult<Option<(i64, u64)>> {
+        let end = query(sql.range_end.clone()).bind(range.first).bind(range.last).bind(batch);
+        let row = end.fetch_one(conn).await?;
+        let count: i64 = row.try_get("messages")?;
+        let last: Option<i64> = row.try_get("last_seq")?;
+        Ok(last.map(|last| (last, count.unsigned_abs())))
+    }
+
+    async fn deliver_range(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+        range: Range,
+        since: Option<SystemTime>,
+    ) -> SqlResult<u64> {
+        let found: i64 = query_scalar(sql.range_deliver.clone())
+            .bind(event_type)
+            .bind(consumer)
+            .bind(range.first)
+            .bind(range.last)
+            .bind(since.map(DateTime::<Utc>::from))
+            .fetch_one(conn)
+            .await?;
+        Ok(found.unsigned_abs())
+    }
+
+    async fn shrink_range(
+        conn: &mut PgConnection,
+        sql: &Sql,
+        consumer: i16,
+        event_type: &str,
+        first: i64,
+        next: Option<i64>,
+    ) -> SqlResult<u64> {
+        let shrink = match next {
+            Some(next) => {
+                query(sql.range_advance.clone()).bind(event_type).bind(consumer).bind(first).bind(next)
+            }
+            None => query(sql.range_done.clone()).bind(event_type).bind(consumer).bind(first),
+        };
+        Ok(shrink.execute(conn).await?.rows_affected())
+    }
+}
+
+fn range(row: &PgRow) -> SqlResult<Range> {
+    Ok(Range { first: row.try_get("first_seq")?, last: row.try_get("last_seq")? })
+}

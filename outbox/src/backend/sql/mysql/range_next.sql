@@ -1,0 +1,6 @@
+-- The next numbers that a subscription has to look through: type, consumer.
+select first_seq, last_seq, since
+from /*schema*/outbox_backfill
+where event_type = ? and consumer = ?
+order by first_seq
+limit 1;
