@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::rate::Rate;
 use crate::retry::Retry;
 
 /// The policies of a handler: what `#[outbox_handler(..)]` says, or the defaults.
@@ -44,6 +45,19 @@ pub struct HandlerOptions {
     /// A process that lives renews its leases, so calls may take longer. What a process was at when it died is taken over when
     /// its leases have ended, so this long its keys wait.
     pub lease: Duration,
+    /// How many messages the consumer handles at most in a process; the handler that allows the least decides. No limit.
+    ///
+    /// All executors of the process share it, and other processes do not know of it: where four run, the database sees four
+    /// times as many. A tenth of a second's worth may be handled at once, so that messages can share a transaction. What has to
+    /// wait stays where it is: nothing is held meanwhile, and no attempt is counted. A message that fails counts at each attempt.
+    pub rate: Option<Rate>,
+    /// Whether a message that was handled leaves its mark in the inbox. It does.
+    ///
+    /// Without marks a delivery still has its effect once: what removes it is in the handler's transaction, and is counted. What is
+    /// not recognised any more is a message that arrives a second time: republished under its id when its row is gone,
+    /// or brought to [`Outbox::inbox`](crate::Outbox::inbox) by somebody else. [External](Effect::External) consumers need the inbox
+    /// for their claims.
+    pub inbox: bool,
 }
 
 /// Where a handler has its effect, and so how it is run.
@@ -77,6 +91,8 @@ impl HandlerOptions {
         batch: 100,
         concurrency: 16,
         lease: Duration::from_secs(30),
+        rate: None,
+        inbox: true,
     };
 
     /// Why the options make no sense, if they do not.
@@ -87,6 +103,7 @@ impl HandlerOptions {
             Self { batch: 0, .. } => Some("`batch` is 0"),
             Self { concurrency: 0, .. } => Some("`concurrency` is 0"),
             Self { lease: Duration::ZERO, .. } => Some("`lease` is 0"),
+            Self { rate: Some(rate), .. } if rate.is_nothing() => Some("`rate` lets nothing through"),
             _ => self.retry.problem(),
         }
     }

@@ -63,11 +63,21 @@ pub struct Consume {
     pub idle_grace: u64,
     /// How many messages share a transaction at most.
     pub group: u32,
+    /// Whether what is handled leaves a mark.
+    pub inbox: bool,
 }
 
 impl Default for Consume {
     fn default() -> Self {
-        Self { executors: 3, max_attempts: 100, pause: 30, timeout: 10_000, idle_grace: 10_000, group: 100 }
+        Self {
+            executors: 3,
+            max_attempts: 100,
+            pause: 30,
+            timeout: 10_000,
+            idle_grace: 10_000,
+            group: 100,
+            inbox: true,
+        }
     }
 }
 
@@ -119,6 +129,7 @@ async fn work<DB: TestBackend>(pool: Pool<DB>, orders: &Orders) -> anyhow::Resul
                     };
                     options.timeout = Duration::from_millis(consume.timeout);
                     options.group = consume.group;
+                    options.inbox = consume.inbox;
                 });
             }
             let config = ConsumerConfig {

@@ -24,7 +24,7 @@ impl Backend for Postgres {}
 
 statements!("postgres":
     migration_table, schema_exists, schema_version, schema_lock,
-    registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, subscribe, unready, announce, in_flight, backfill,
+    registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, announce, in_flight, backfill,
     ready,
     publish_routed, publish_one, publish_many,
     claim, claim_unlocked, lock_lane, read, find, settle_deliveries, settle_parked, move_behind, park_delivery,

@@ -132,6 +132,8 @@ const EXEMPT: &[&str] = &[
     "registry_lock",
     "consumer_add",
     "consumer_lanes",
+    "consumer_name",
+    "consumer_rename",
     "subscribe",
     "ready",
     // All slots, once for each registration of something new.
@@ -189,7 +191,7 @@ macro_rules! case {
 async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     let mut costs = Vec::new();
     let (now, all) = (Duration::ZERO, Controls::ALL);
-    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first", 8));
+    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first"));
     case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
     case!(place, costs, "publish", |conn, sql| MySql::publish_one(conn, sql, &message(Some("7")), all));
     case!(place, costs, "publish without a key", |conn, sql| MySql::publish_one(

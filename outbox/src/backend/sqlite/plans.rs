@@ -81,6 +81,8 @@ const EXEMPT: &[&str] = &[
     "schema_version",
     "consumer_add",
     "consumer_lanes",
+    "consumer_name",
+    "consumer_rename",
     "subscribe",
     "ready",
     // All that nobody was subscribed to, once for each new type.
