@@ -11,6 +11,7 @@ for track<C> {
     const VTABLE: ::outbox::__private::HandlerVTable<__DB> = ::outbox::__private::HandlerVTable {
         name: "track",
         consumer: "track",
+        aliases: &[],
         types: <OrderPaid<C> as ::outbox::__private::EventParam>::TYPES,
         batched: <OrderPaid<C> as ::outbox::__private::EventParam>::BATCHED,
         effect: ::outbox::__private::Effect::External,
@@ -30,6 +31,8 @@ for track<C> {
             concurrency: ::outbox::__private::HandlerOptions::DEFAULT.concurrency,
             lease: ::outbox::__private::HandlerOptions::DEFAULT.lease,
             start_from: ::outbox::__private::HandlerOptions::DEFAULT.start_from,
+            rate: ::outbox::__private::HandlerOptions::DEFAULT.rate,
+            inbox: ::outbox::__private::HandlerOptions::DEFAULT.inbox,
         },
         site: ::outbox::__private::Site::new(
             ::outbox::__private::module_path!(),

@@ -17,6 +17,7 @@ where
     const VTABLE: ::outbox::__private::HandlerVTable<__DB> = ::outbox::__private::HandlerVTable {
         name: "book",
         consumer: "billing",
+        aliases: &["invoices", "bills"],
         types: <OrderPaid as ::outbox::__private::EventParam>::TYPES,
         batched: <OrderPaid as ::outbox::__private::EventParam>::BATCHED,
         effect: ::outbox::__private::Effect::Database,
@@ -36,6 +37,11 @@ where
             concurrency: ::outbox::__private::HandlerOptions::DEFAULT.concurrency,
             lease: ::outbox::__private::HandlerOptions::DEFAULT.lease,
             start_from: ::outbox::__private::HandlerOptions::DEFAULT.start_from,
+            rate: ::outbox::__private::Option::Some(::outbox::__private::Rate {
+                messages: 100u32,
+                per: ::outbox::__private::Duration::new(60u64, 0),
+            }),
+            inbox: false,
         },
         site: ::outbox::__private::Site::new(
             ::outbox::__private::module_path!(),

@@ -42,6 +42,7 @@ impl<__DB: ::outbox::__private::Backend> ::outbox::__private::Handler<__DB> for 
     const VTABLE: ::outbox::__private::HandlerVTable<__DB> = ::outbox::__private::HandlerVTable {
         name: "index",
         consumer: "index",
+        aliases: &[],
         types: Self::__TYPES,
         batched: Self::__BATCHED,
         effect: ::outbox::__private::Effect::External,
@@ -61,6 +62,8 @@ impl<__DB: ::outbox::__private::Backend> ::outbox::__private::Handler<__DB> for 
             concurrency: ::outbox::__private::HandlerOptions::DEFAULT.concurrency,
             lease: ::outbox::__private::HandlerOptions::DEFAULT.lease,
             start_from: ::outbox::__private::HandlerOptions::DEFAULT.start_from,
+            rate: ::outbox::__private::HandlerOptions::DEFAULT.rate,
+            inbox: ::outbox::__private::HandlerOptions::DEFAULT.inbox,
         },
         site: ::outbox::__private::Site::new(
             ::outbox::__private::module_path!(),

@@ -122,7 +122,9 @@ fn a_handler() {
             mailer.send(db, paid).await
         }
     };
-    assert_expands(handler::attribute(quote!(consumer = "billing"), &function), "handler.rs");
+    let options =
+        quote!(consumer = "billing", alias = "invoices", alias = "bills", rate = "100/m", inbox = false);
+    assert_expands(handler::attribute(options, &function), "handler.rs");
 }
 
 #[test]

@@ -201,7 +201,7 @@ pub(crate) async fn call_outside<DB: Backend>(
     outbox: Outbox<DB>,
     states: States,
     stop: CancellationToken,
-    handler: HandlerVTable<DB>,
+    handler: Box<HandlerVTable<DB>>,
     messages: Vec<Metadata>,
 ) -> Returned {
     let ids: Vec<_> = messages.iter().map(|metadata| metadata.id.clone()).collect();

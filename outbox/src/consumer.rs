@@ -208,6 +208,7 @@ impl<DB: Backend> ConsumersBuilder<DB> {
         for handler in &mut self.handlers {
             handler.options.retry.jitter = 0.0;
             handler.options.concurrency = 1;
+            handler.options.rate = None;
         }
         self.build()?.run_until_idle().await
     }

@@ -87,7 +87,17 @@ impl<DB: Backend> Dispatch<DB> {
             _ if !DB::may_share(outbox.sql()) => 1,
             _ => pace.size(),
         };
-        let (mut members, more) = select::members(&self.outbox, session, &mut held, size, patience).await?;
+        let size = consumer.limit.room(size).max(1);
+        let (mut members, mut more) =
+            select::members(&self.outbox, session, &mut held, size, patience).await?;
+        let allowed = consumer.limit.take(members.len());
+        if allowed == 0 && !members.is_empty() {
+            // Others of this process were faster. Nothing is held while it waits.
+            session.rollback().await;
+            return Ok(Some(Tally::default()));
+        }
+        more |= allowed < members.len();
+        members.truncate(allowed);
         let Some(first) = members.first() else {
             if claim.suspect.is_some() && held.tally == Tally::default() {
                 self.set_suspect(session, lane, 0).await?;
@@ -98,7 +108,7 @@ impl<DB: Backend> Dispatch<DB> {
         let last = members.len() == 1 && !more;
         let ran = match claim.suspect {
             Some(0) if members.len() > 1 && !first.next.alone => {
-                self.run_watched(session, held, members.len(), size, pace).await
+                self.run_watched(session, held, members.len(), pace).await
             }
             None if !first.next.alone => {
                 let full = more && members.len() == size;
@@ -111,6 +121,7 @@ impl<DB: Backend> Dispatch<DB> {
                     0 => 1,
                     left => left - 1,
                 });
+                consumer.limit.give_back(members.len() - 1);
                 members.truncate(1);
                 self.run_alone(session, held, members, pace).await
             }
@@ -135,7 +146,6 @@ impl<DB: Backend> Dispatch<DB> {
         session: &mut Session<DB>,
         mut held: Held<'_, DB>,
         count: usize,
-        size: usize,
         pace: &mut Pace,
     ) -> Result<Tally> {
         let Some(alone) = self.alone(session).await else { return Ok(Tally::default()) };
@@ -149,7 +159,7 @@ impl<DB: Backend> Dispatch<DB> {
         if !self.take_again(session, held.lane).await? {
             return Ok(Tally::default());
         }
-        let (members, _) = select::members(&self.outbox, session, &mut held, size, Duration::ZERO).await?;
+        let (members, _) = select::members(&self.outbox, session, &mut held, count, Duration::ZERO).await?;
         held.leaves = Some(0);
         let ran = if members.is_empty() || members[0].next.alone {
             Ok(held.tally)
@@ -233,6 +243,7 @@ impl<DB: Backend> Dispatch<DB> {
                 return Ok(self.apart(session, pace, among));
             }
         };
+        held.consumer.limit.give_back(count.saturating_sub(ran.done.len() + ran.failed.len()));
         if ran.troubled {
             pace.failed();
         }
@@ -284,8 +295,14 @@ impl<DB: Backend> Dispatch<DB> {
         ran: &mut Ran<'_, DB>,
     ) -> Result<()> {
         let (outbox, lane) = (&self.outbox, held.lane);
-        let messages: Vec<_> =
-            ran.done.iter().map(|done| (done.member.next.place, done.member.metadata.id.as_str())).collect();
+        let mark = |member: &Member<'_, DB>| member.handler.options.inbox;
+        let messages: Vec<_> = ran
+            .done
+            .iter()
+            .map(|Done { member, .. }| {
+                (member.next.place, mark(member).then_some(member.metadata.id.as_str()))
+            })
+            .collect();
         let keys = settle::handled(outbox, session, lane, &messages).await?;
         for failed in &ran.failed {
             let place = failed.member.next.place;

@@ -37,7 +37,8 @@ impl<DB: Backend> Engine<DB> {
         consumers: Vec<Consumer<DB>>,
         worker: Worker,
     ) -> Self {
-        let ready = Ready::new(consumers.iter().map(|consumer| consumer.registered.is_external()));
+        let of = |consumer: &Consumer<DB>| (consumer.registered.is_external(), consumer.limit.clone());
+        let ready = Ready::new(consumers.iter().map(of));
         Self { dispatch, keeper, consumers, worker, ready }
     }
 
@@ -73,6 +74,7 @@ impl<DB: Backend> Engine<DB> {
             let next = async {
                 tokio::time::sleep_until(rest.into()).await;
                 engine.ready.marked(consumer).await;
+                engine.consumers[consumer].limit.free().await;
                 engine.consumers[consumer].permit().await
             };
             tokio::select! {
@@ -111,14 +113,20 @@ impl<DB: Backend> Engine<DB> {
         trip
     }
 
-    /// Works until no consumer has anything runnable. What waits for its due time is not waited for.
+    /// Works until no consumer has anything runnable. What waits for its due time is not waited for; what its consumer's rate does
+    /// not allow yet is.
     pub(crate) async fn execute_until_idle(self: Arc<Self>) -> Result<()> {
         let mut slot = Slot::new(&self);
         let mut trouble = Trouble::new("executor");
         loop {
-            let mut worked = false;
+            let (mut worked, mut limited) = (false, Duration::ZERO);
             // In turn, so that a long backlog of one keeps no other waiting.
             for consumer in 0..self.consumers.len() {
+                let wait = self.consumers[consumer].limit.wait();
+                if !wait.is_zero() {
+                    limited = if limited.is_zero() { wait } else { limited.min(wait) };
+                    continue;
+                }
                 match slot.step(consumer).await {
                     Ok(did) => worked |= did,
                     Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -128,8 +136,10 @@ impl<DB: Backend> Engine<DB> {
                     Err(error) => return Err(error),
                 }
             }
-            if !worked {
+            if !worked && limited.is_zero() {
                 return Ok(());
+            } else if !worked {
+                tokio::time::sleep(limited).await;
             }
         }
     }

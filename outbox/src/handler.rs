@@ -111,12 +111,15 @@ buffered_target!(&'t Context<DB>, &'t mut Context<DB>, &'t &mut Context<DB>);
 pub struct Metadata {
     message: Arc<Message>,
     consumer: Arc<str>,
+    /// The consumer's first name, which its keys are made from.
+    keyed: Arc<str>,
     attempt: u32,
 }
 
 impl Metadata {
-    pub(crate) fn new(message: Message, consumer: Arc<str>, attempt: u32) -> Self {
-        Self { message: Arc::new(message), consumer, attempt }
+    /// `keyed` is the name that the consumer was made with.
+    pub(crate) fn new(message: Message, consumer: Arc<str>, keyed: Arc<str>, attempt: u32) -> Self {
+        Self { message: Arc::new(message), consumer, keyed, attempt }
     }
 
     pub(crate) fn with_attempt(&self, attempt: u32) -> Self {
@@ -144,7 +147,7 @@ impl Metadata {
     /// A key to pass on to whoever is called, so that a call that is repeated counts once.
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
-        IdempotencyKey::new(&self.consumer, &self.message.id)
+        IdempotencyKey::new(&self.keyed, &self.message.id)
     }
 }
 
@@ -485,6 +488,8 @@ pub struct HandlerVTable<DB: Backend> {
     pub name: &'static str,
     /// The consumer that it handles for.
     pub consumer: &'static str,
+    /// What the consumer was called before.
+    pub aliases: &'static [&'static str],
     /// The types that it takes.
     pub types: TypeSet,
     /// Whether it takes several messages at once.

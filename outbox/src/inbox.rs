@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::backend::{Backend, MessageClaim};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{MessageId, check_text};
+use crate::names;
 use crate::publish::Outbox;
 use crate::transaction::OutboxTx;
 
@@ -78,7 +79,7 @@ pub struct Claimed<DB: Backend> {
 }
 
 impl<DB: Backend> Outbox<DB> {
-    /// The inbox of a consumer of this name, which may also have handlers or not.
+    /// The inbox of a consumer of this name, which may also have handlers or not. One that was renamed is found by its old names too.
     ///
     /// # Errors
     /// [`InvalidMessage`](ErrorKind::InvalidMessage) for a name that is empty or too long, and the errors of
@@ -86,11 +87,9 @@ impl<DB: Backend> Outbox<DB> {
     pub async fn inbox(&self, consumer: &str) -> Result<Inbox<DB>> {
         check_text("consumer's name", consumer)?;
         let mut tx = self.begin().await?;
-        let made = async {
-            DB::lock_registry(&mut tx, self.sql()).await?;
-            DB::consumer(&mut tx, self.sql(), consumer, DB::LANES).await
-        };
-        let row = made.await.map_err(|error| failed::<DB>("make a consumer known", error))?;
+        let locked = DB::lock_registry(&mut tx, self.sql()).await;
+        locked.map_err(|error| failed::<DB>("make a consumer known", error))?;
+        let row = names::resolve::<DB>(&mut tx, self.sql(), consumer, &[], DB::LANES).await?;
         tx.commit().await?;
         Ok(Inbox { outbox: self.clone(), consumer: row.id, name: consumer.into(), stale_after: STALE })
     }

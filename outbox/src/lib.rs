@@ -43,6 +43,7 @@ mod lease;
 mod listen;
 mod message;
 mod migrate;
+mod names;
 mod notice;
 mod options;
 mod outcome;
@@ -51,6 +52,7 @@ mod parked;
 mod plan;
 mod poll;
 mod publish;
+mod rate;
 mod ready;
 mod register;
 mod registry;
@@ -90,6 +92,7 @@ pub use crate::notice::{Notice, Notices, Stored};
 pub use crate::options::{Effect, HandlerOptions, OnDead, StartFrom};
 pub use crate::outcome::{BatchOutcome, Classification, Classify, HandlerError, Marked, ResultExt};
 pub use crate::publish::{BoxFuture, Outbox, PublishTarget, Published};
+pub use crate::rate::Rate;
 pub use crate::registry::HandlerInfo;
 pub use crate::retry::Retry;
 pub use crate::transaction::OutboxTx;
@@ -151,6 +154,7 @@ pub mod __private {
     pub use crate::outcome::{
         AsItIs, ByItself, HandlerError, HandlerReturn, Returned, Succeeded, UnlessClassified, WhenClassified,
     };
+    pub use crate::rate::Rate;
     #[cfg(feature = "macros")]
     pub use crate::registry::HandlerEntry;
     pub use crate::retry::Retry;

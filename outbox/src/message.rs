@@ -71,7 +71,7 @@ impl TryFrom<String> for MessageId {
 ///
 /// It is `Serialize` and `Deserialize`, for moving messages between systems by hand: the payload is a string
 /// when it is UTF-8, else base64 under `payload_base64`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 #[non_exhaustive]
 pub struct Message {
@@ -97,6 +97,38 @@ pub struct Message {
     pub headers: Headers,
     /// When the message was published, by the database's clock.
     pub created_at: SystemTime,
+}
+
+impl fmt::Debug for Message {
+    /// The payload as text where it is some, and short; else its length.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("id", &self.id)
+            .field("event_type", &self.event_type)
+            .field("version", &self.version)
+            .field("topic", &self.topic)
+            .field("source", &self.source)
+            .field("aggregate_id", &self.aggregate_id)
+            .field("key", &self.key)
+            .field("payload", &Payload(&self.payload))
+            .field("content_type", &self.content_type)
+            .field("headers", &self.headers)
+            .field("created_at", &self.created_at)
+            .finish()
+    }
+}
+
+/// A payload for people.
+pub(crate) struct Payload<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for Payload<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 1024;
+        match std::str::from_utf8(self.0) {
+            Ok(text) if text.len() <= LONGEST => fmt::Debug::fmt(text, f),
+            _ => write!(f, "<{} bytes>", self.0.len()),
+        }
+    }
 }
 
 impl Message {
@@ -257,6 +289,18 @@ mod tests {
             let json = message.to_json().expect("writes");
             assert_eq!(Message::from_json(&json).expect("reads"), message);
         }
+    }
+
+    #[test]
+    fn a_message_is_printed_for_people() {
+        let printed = |payload: &[u8]| format!("{:?}", message(payload));
+        assert!(
+            printed(b"{\"a\":\"\xc3\xa9\"}").contains(r#"payload: "{\"a\":\"é\"}","#),
+            "{}",
+            printed(b"{}")
+        );
+        assert!(printed(b"\xff\x00\xfe").contains("payload: <3 bytes>,"));
+        assert!(printed(&[b'x'; 2_000]).contains("payload: <2000 bytes>,"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub enum Notice {
         consumer: Arc<str>,
         /// The message.
         message_id: MessageId,
-        /// Which attempt was the last, from 1.
+        /// Which attempt was the last, from 1; 0 where none was made, since the payload could not be read.
         attempt: u32,
         /// The error with its causes.
         error: String,

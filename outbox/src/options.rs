@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::rate::Rate;
 use crate::retry::Retry;
 
 /// The policies of a handler: what `#[outbox_handler(..)]` says, or the defaults.
@@ -48,6 +49,19 @@ pub struct HandlerOptions {
     ///
     /// It counts when the consumer subscribes to an event type for the first time in a database, and changes nothing later.
     pub start_from: StartFrom,
+    /// How many messages the consumer handles at most in a process; the handler that allows the least decides. No limit.
+    ///
+    /// All executors of the process share it, and other processes do not know of it: where four run, the database sees four
+    /// times as many. A tenth of a second's worth may be handled at once, so that messages can share a transaction. What has to
+    /// wait stays where it is: nothing is held meanwhile, and no attempt is counted. A message that fails counts at each attempt.
+    pub rate: Option<Rate>,
+    /// Whether a message that was handled leaves its mark in the inbox. It does.
+    ///
+    /// Without marks a delivery still has its effect once: what removes it is in the handler's transaction, and is counted. What is
+    /// not recognised any more is a message that arrives a second time: republished under its id when its row is gone,
+    /// or brought to [`Outbox::inbox`](crate::Outbox::inbox) by somebody else. [External](Effect::External) consumers need the inbox
+    /// for their claims.
+    pub inbox: bool,
 }
 
 /// What a consumer gets that was published before it subscribed. What is published or committed after that it gets in any case.
@@ -114,6 +128,8 @@ impl HandlerOptions {
         concurrency: 16,
         lease: Duration::from_secs(30),
         start_from: StartFrom::Unrouted,
+        rate: None,
+        inbox: true,
     };
 
     /// Why the options make no sense, if they do not.
@@ -127,6 +143,7 @@ impl HandlerOptions {
             Self { start_from: StartFrom::Since(time), .. } if *time > LAST_TIME => {
                 Some("`start_from` is after the year 9999")
             }
+            Self { rate: Some(rate), .. } if rate.is_nothing() => Some("`rate` lets nothing through"),
             _ => self.retry.problem(),
         }
     }

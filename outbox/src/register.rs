@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, ConsumerRow, Range, SqlResult};
+use crate::backend::{Backend, ConsumerRow, Range};
 use crate::backfill;
 use crate::error::{Error, ErrorKind, Result};
 use crate::faults;
+use crate::names;
 use crate::publish::Outbox;
 use crate::registry::Registered;
 use crate::session::Session;
@@ -35,14 +36,10 @@ pub(crate) async fn register<DB: Backend>(
             // Somebody has dropped what was being registered.
             Ok(None) => {}
             // Another process registers, or a publisher has looked at the subscriptions and is still open.
-            Err(error) if DB::kind(&error) == ErrorKind::Conflict && session.is_open() => {
+            Err(error) if error.kind() == ErrorKind::Conflict && session.is_open() => {
                 patience.wait(|| vec![error.to_string()]).await;
             }
-            outcome => {
-                return outcome
-                    .map(Option::unwrap_or_default)
-                    .map_err(|error| Error::database(DB::kind(&error), "register the consumers", error));
-            }
+            outcome => return outcome.map(Option::unwrap_or_default),
         }
     }
 }
@@ -52,61 +49,69 @@ async fn register_on<DB: Backend>(
     session: &mut Session<DB>,
     consumers: &[Registered<DB>],
     in_doubt: &mut Option<Vec<Range>>,
-) -> SqlResult<Option<Vec<ConsumerRow>>> {
+) -> Result<Option<Vec<ConsumerRow>>> {
     let sql = outbox.sql();
     let mut rows = Vec::with_capacity(consumers.len());
     // By type, since a type is looked through once for all of its new subscribers.
     let mut unready: BTreeMap<String, Vec<i16>> = BTreeMap::new();
 
-    session.begin(DB::begin_registration()).await?;
-    DB::lock_registry(session, sql).await?;
+    session.begin(DB::begin_registration()).await.map_err(failed::<DB>)?;
+    DB::lock_registry(session, sql).await.map_err(failed::<DB>)?;
     for consumer in consumers {
         let lanes = if consumer.is_external() { DB::LEASED_LANES } else { DB::LANES };
-        let row = DB::consumer(session, sql, &consumer.name, lanes).await?;
+        let row = names::resolve::<DB>(session, sql, &consumer.name, consumer.aliases(), lanes).await?;
         for event_type in consumer.event_types() {
-            if DB::is_subscribed(session, sql, row.id, event_type).await? {
+            if DB::is_subscribed(session, sql, row.id, event_type).await.map_err(failed::<DB>)? {
                 continue;
             }
             let in_doubt = match &mut *in_doubt {
                 Some(ranges) => ranges,
-                None => in_doubt.insert(DB::in_doubt(session, sql).await?),
+                None => in_doubt.insert(DB::in_doubt(session, sql).await.map_err(failed::<DB>)?),
             };
             let start_from = consumer.start_from(event_type);
-            backfill::subscribe(outbox, session, (row.id, event_type), start_from, in_doubt).await?;
+            let subscribed =
+                backfill::subscribe(outbox, session, (row.id, event_type), start_from, in_doubt).await;
+            subscribed.map_err(failed::<DB>)?;
         }
-        for event_type in DB::unready(session, sql, row.id).await? {
+        for event_type in DB::unready(session, sql, row.id).await.map_err(failed::<DB>)? {
             tracing::info!(consumer = %consumer.name, event_type, "subscribes");
             unready.entry(event_type).or_default().push(row.id);
         }
         rows.push(row);
     }
     if unready.is_empty() {
-        session.commit().await?;
+        session.commit().await.map_err(failed::<DB>)?;
         return Ok(Some(rows));
     }
     // Before the commit, so that no publisher can slip in between that sees neither.
-    DB::announce(session, sql).await?;
+    DB::announce(session, sql).await.map_err(failed::<DB>)?;
     faults::point("announced");
-    session.commit().await?;
+    session.commit().await.map_err(failed::<DB>)?;
     faults::point("subscribed");
 
     wait_for_publishers(outbox, session).await?;
 
     if let Some(behind) = in_doubt.as_ref().and_then(|ranges| ranges.last()) {
-        backfill::raise(outbox, session, behind.first - 1).await?;
+        backfill::raise(outbox, session, behind.first - 1).await.map_err(failed::<DB>)?;
     }
-    Ok(backfill::catch_up(outbox, session, &unready).await?.then_some(rows))
+    let caught_up = backfill::catch_up(outbox, session, &unready).await.map_err(failed::<DB>)?;
+    Ok(caught_up.then_some(rows))
 }
 
 /// Waits until every transaction that publishes now has ended.
-async fn wait_for_publishers<DB: Backend>(outbox: &Outbox<DB>, session: &mut Session<DB>) -> SqlResult<()> {
-    let mut waiting = DB::publishers_in_flight(session, outbox.sql(), &HashSet::new()).await?;
+async fn wait_for_publishers<DB: Backend>(outbox: &Outbox<DB>, session: &mut Session<DB>) -> Result<()> {
+    let mut waiting =
+        DB::publishers_in_flight(session, outbox.sql(), &HashSet::new()).await.map_err(failed::<DB>)?;
     let mut patience = Patience::new();
     while !waiting.is_empty() {
         patience.wait(|| waiting.iter().cloned().collect()).await;
-        waiting = DB::publishers_in_flight(session, outbox.sql(), &waiting).await?;
+        waiting = DB::publishers_in_flight(session, outbox.sql(), &waiting).await.map_err(failed::<DB>)?;
     }
     Ok(())
+}
+
+fn failed<DB: Backend>(error: sqlx::Error) -> Error {
+    Error::database(DB::kind(&error), "register the consumers", error)
 }
 
 /// Waits for others, and says so once.

@@ -15,6 +15,7 @@ use crate::event::TypeSet;
 use crate::handler::{HandlerVTable, Site, States};
 use crate::message::check_text;
 use crate::options::{Effect, HandlerOptions, StartFrom};
+use crate::rate::{self, Rate};
 
 /// One handler of any database, as `inventory` collects it: it cannot collect a generic type.
 #[cfg(feature = "macros")]
@@ -67,6 +68,8 @@ pub(crate) fn linked<DB: Backend>() -> Vec<HandlerVTable<DB>> {
 pub struct HandlerInfo {
     /// The consumer that it handles for.
     pub consumer: &'static str,
+    /// What the consumer was called before, by this handler.
+    pub aliases: &'static [&'static str],
     /// The function's name.
     pub name: &'static str,
     /// The event types that it takes, without aliases.
@@ -84,10 +87,16 @@ pub struct HandlerInfo {
 /// A consumer with its handlers, each event type of which has exactly one.
 pub(crate) struct Registered<DB: Backend> {
     pub(crate) name: Arc<str>,
+    /// What it was called before, by any of its handlers.
+    aliases: Vec<&'static str>,
     handlers: Vec<HandlerVTable<DB>>,
 }
 
 impl<DB: Backend> Registered<DB> {
+    pub(crate) fn aliases(&self) -> &[&'static str] {
+        &self.aliases
+    }
+
     /// The handler of a type, by its name or an alias.
     pub(crate) fn handler(&self, event_type: &str) -> Option<&HandlerVTable<DB>> {
         self.handlers.iter().find(|handler| handler.types.find(event_type).is_some())
@@ -127,6 +136,11 @@ impl<DB: Backend> Registered<DB> {
         self.handlers.iter().map(|handler| handler.options.timeout).max().unwrap_or_default()
     }
 
+    /// How many messages it handles in a process, by the handler that allows the least.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        rate::least(self.handlers.iter().filter_map(|handler| handler.options.rate))
+    }
+
     /// How many messages may share a transaction at most, by the handler that allows the most.
     pub(crate) fn largest_group(&self) -> u32 {
         self.handlers.iter().map(|handler| handler.options.group).max().unwrap_or(1)
@@ -141,6 +155,7 @@ impl<DB: Backend> Registered<DB> {
     pub(crate) fn infos(&self) -> impl Iterator<Item = HandlerInfo> {
         self.handlers.iter().map(|handler| HandlerInfo {
             consumer: handler.consumer,
+            aliases: handler.aliases,
             name: handler.name,
             event_types: handler.types.all().iter().map(|meta| meta.event_type).collect(),
             batched: handler.batched,
@@ -222,7 +237,68 @@ pub(crate) fn resolve<DB: Backend>(
         }
         others.push(handler);
     }
-    Ok(consumers.into_iter().map(|(name, handlers)| Registered { name: name.into(), handlers }).collect())
+    check_aliases(&consumers)?;
+    consumers.values().try_for_each(|handlers| check_marks(handlers))?;
+    let registered = consumers.into_iter().map(|(name, handlers)| {
+        let mut aliases: Vec<_> = handlers.iter().flat_map(|handler| handler.aliases).copied().collect();
+        aliases.sort_unstable();
+        aliases.dedup();
+        Registered { name: name.into(), aliases, handlers }
+    });
+    Ok(registered.collect())
+}
+
+/// A call is claimed in the inbox, and that is where its mark comes from.
+fn check_marks<DB: Backend>(handlers: &[HandlerVTable<DB>]) -> Result<()> {
+    let external = handlers.iter().find(|handler| handler.effect == Effect::External);
+    let unmarked = handlers.iter().find(|handler| !handler.options.inbox);
+    let (Some(external), Some(unmarked)) = (external, unmarked) else { return Ok(()) };
+    Err(refuse(format!(
+        "handler `{}` of consumer `{}` ({}) says `inbox = false`, and the consumer is external by `{}` ({}): each of its calls is \
+         claimed in the inbox, or it would be made twice; remove `inbox`",
+        unmarked.name, unmarked.consumer, unmarked.site, external.name, external.site
+    )))
+}
+
+/// Two consumers cannot both go on where one was, and one that is there has not become another.
+fn check_aliases<DB: Backend>(consumers: &BTreeMap<&'static str, Vec<HandlerVTable<DB>>>) -> Result<()> {
+    let mut given: BTreeMap<&'static str, &HandlerVTable<DB>> = BTreeMap::new();
+    for handler in consumers.values().flatten() {
+        for alias in handler.aliases {
+            let who = || {
+                format!("handler `{}` of consumer `{}` ({})", handler.name, handler.consumer, handler.site)
+            };
+            check_text("alias", alias)
+                .map_err(|cause| refuse(format!("{} has no usable alias", who())).with_source(cause))?;
+            if *alias == handler.consumer {
+                return Err(refuse(format!("{} has its own name as an alias; remove that", who())));
+            }
+            if let Some(others) = consumers.get(alias) {
+                let other = &others[0];
+                return Err(refuse(format!(
+                    "{} says that `{alias}` was its name, and `{alias}` has a handler too: `{}` ({}); remove the alias, or give \
+                     that handler the consumer `{}`",
+                    who(),
+                    other.name,
+                    other.site,
+                    handler.consumer
+                )));
+            }
+            if let Some(other) =
+                given.insert(alias, handler).filter(|other| other.consumer != handler.consumer)
+            {
+                return Err(refuse(format!(
+                    "{} says that `{alias}` was its name, and so does handler `{}` of consumer `{}` ({}); one of them can go \
+                     on where it was: remove the alias of the other",
+                    who(),
+                    other.name,
+                    other.consumer,
+                    other.site
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The two in this order, where one calls somebody, outside of transactions, and the other needs one. A handler without an

@@ -103,7 +103,7 @@ pub(crate) fn failed<DB: Backend>(
     let (again_in, error) = (parking.pause, parking.error.unwrap_or_default());
     match parking.state {
         ParkedState::Delayed => {
-            tracing::info!(%consumer, %message_id, ?again_in, "snoozed");
+            tracing::info!(%consumer, %message_id, again_in = ?again_in.unwrap_or_default(), "snoozed");
             tally.snoozed += 1;
             outbox.notify(|| Notice::Snoozed { consumer, message_id, pause: again_in });
         }
@@ -114,6 +114,8 @@ pub(crate) fn failed<DB: Backend>(
             outbox.notify(|| Notice::UnknownType { consumer, message_id, event_type });
         }
         ParkedState::Dead | ParkedState::Skipped | ParkedState::Undecodable => {
+            // None was made where the payload could not be read.
+            let attempt = u32::try_from(parking.attempts).unwrap_or(attempt);
             tracing::warn!(%consumer, %message_id, attempt, error, "dead");
             tally.dead += 1;
             let blocks = parking.state != ParkedState::Skipped && parking.ordered;
@@ -125,7 +127,7 @@ pub(crate) fn failed<DB: Backend>(
                 %consumer,
                 %message_id,
                 attempt,
-                ?again_in,
+                again_in = ?again_in.unwrap_or_default(),
                 error,
                 "failed, to be tried again"
             );

@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) gone: Vec<(usize, Gone)>,
     /// Keys that wait for a message that failed, or that is another's; what is queued of them stays in the lane.
     pub(crate) stopped: HashSet<i64>,
+    /// Whether more would be called if the consumer's rate allowed it.
+    pub(crate) limited: bool,
     /// The trip is over, and the lane was given back.
     pub(crate) over: bool,
 }
@@ -90,6 +92,8 @@ pub(crate) struct Round<'t, 'a, DB: Backend> {
     pub(crate) under_way: usize,
     /// How many calls may begin.
     pub(crate) room: usize,
+    /// How many messages they may be of, by the consumer's rate.
+    pub(crate) allowed: usize,
     /// Whether one of them may be of a message of which a process may have died.
     pub(crate) suspects: bool,
     /// Whether these are all verdicts that there are. Else nothing else is done.
@@ -114,12 +118,14 @@ impl<DB: Backend> Round<'_, '_, DB> {
             self.begin(session, &mut plan, &mut keys).await?;
         }
         settle::wake(&self.dispatch.outbox, session, self.lane, keys).await?;
-        self.give_back(session, &plan).await?;
-        let left = self.queue.iter().filter(|queued| !plan.stops(queued)).count();
         let called: usize = plan.calls.iter().map(Vec::len).sum();
-        let gone = plan.gone.iter().filter(|(at, _)| !plan.stops(&self.queue[*at])).count();
         let idle = self.under_way == 0 && called == 0;
-        plan.over = self.whole && idle && (self.stopping || left == gone);
+        // A lane is not held for what its consumer may not handle yet.
+        let ends = self.whole && (self.stopping || idle && plan.limited);
+        self.give_back(session, &plan, ends).await?;
+        let left = self.queue.iter().filter(|queued| !plan.stops(queued)).count();
+        let gone = plan.gone.iter().filter(|(at, _)| !plan.stops(&self.queue[*at])).count();
+        plan.over = self.whole && idle && (ends || left == gone);
         if plan.over {
             let ended = DB::end_lease(session, self.dispatch.outbox.sql(), self.lane, self.owner).await;
             ended.map_err(|error| Error::database(DB::kind(&error), "give a lane back", error))?;
@@ -128,9 +134,9 @@ impl<DB: Backend> Round<'_, '_, DB> {
     }
 
     /// Messages of a batch that failed, and that are not called by themselves in this trip: they have had no attempt.
-    async fn give_back(&self, session: &mut Session<DB>, plan: &Plan) -> Result<()> {
+    async fn give_back(&self, session: &mut Session<DB>, plan: &Plan, ends: bool) -> Result<()> {
         for queued in self.queue.iter().filter(|queued| queued.claimed) {
-            if plan.stops(queued) || self.whole && self.stopping {
+            if plan.stops(queued) || ends {
                 let message = (self.lane.consumer, queued.member.metadata.id.as_str());
                 inbox::end(&self.dispatch.outbox, session, message, Some(self.owner)).await?;
             }
@@ -175,7 +181,9 @@ impl<DB: Backend> Round<'_, '_, DB> {
     }
 
     async fn begin(&self, session: &mut Session<DB>, plan: &mut Plan, keys: &mut Vec<i64>) -> Result<()> {
-        for places in self.next_calls(&plan.stopped) {
+        let (calls, limited) = self.next_calls(&plan.stopped);
+        plan.limited = limited;
+        for places in calls {
             let mut call = Vec::with_capacity(places.len());
             for at in places {
                 if self.claim(session, plan, keys, at).await? {
@@ -242,11 +250,12 @@ impl<DB: Backend> Round<'_, '_, DB> {
         }
     }
 
-    /// What may be called now: the first of each key that is not under way, and for a batch handler what follows for it.
-    fn next_calls(&self, stopped: &HashSet<i64>) -> Vec<Vec<usize>> {
+    /// What may be called now: the first of each key that is not under way, and for a batch handler what follows for it. And whether
+    /// the consumer's rate has ended that.
+    fn next_calls(&self, stopped: &HashSet<i64>) -> (Vec<Vec<usize>>, bool) {
         let mut blocked: HashSet<i64> = self.busy.union(stopped).copied().collect();
         let mut taken = vec![false; self.queue.len()];
-        let (mut calls, mut suspects) = (Vec::new(), self.suspects);
+        let (mut calls, mut suspects, mut allowed) = (Vec::new(), self.suspects, self.allowed);
         for (first, queued) in self.queue.iter().enumerate() {
             if calls.len() >= self.room {
                 break;
@@ -259,26 +268,30 @@ impl<DB: Backend> Round<'_, '_, DB> {
                 blocked.extend(key);
                 continue;
             }
+            if allowed == 0 {
+                return (calls, true);
+            }
             suspects &= !queued.is_suspect();
-            let call = self.fill(first, &blocked, &taken);
+            let call = self.fill(first, &blocked, &taken, allowed);
+            allowed -= call.len();
             for at in &call {
                 taken[*at] = true;
                 blocked.extend(self.queue[*at].member.key());
             }
             calls.push(call);
         }
-        calls
+        (calls, false)
     }
 
     /// The message at this place, and what its batch takes in after it: as it stands in the queue, so of each key in its order.
-    fn fill(&self, first: usize, blocked: &HashSet<i64>, taken: &[bool]) -> Vec<usize> {
+    fn fill(&self, first: usize, blocked: &HashSet<i64>, taken: &[bool], allowed: usize) -> Vec<usize> {
         let mut call = vec![first];
         let queued = &self.queue[first];
         let handler = queued.member.handler;
         if !handler.batched || queued.claimed || queued.is_suspect() {
             return call;
         }
-        let most = usize::try_from(handler.options.batch).unwrap_or(usize::MAX);
+        let most = usize::try_from(handler.options.batch).unwrap_or(usize::MAX).min(allowed);
         for (at, next) in self.queue.iter().enumerate().skip(first + 1) {
             let fits = std::ptr::eq(next.member.handler, handler) && !next.claimed && !next.is_suspect();
             if call.len() >= most || !fits {

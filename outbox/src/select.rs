@@ -19,6 +19,7 @@ use crate::pace::Pace;
 use crate::parked;
 use crate::plan::Plan;
 use crate::publish::Outbox;
+use crate::rate::Limit;
 use crate::registry::Registered;
 use crate::report::Tally;
 use crate::session::Session;
@@ -31,6 +32,10 @@ const STRANGE: Duration = Duration::from_mins(1);
 pub(crate) struct Consumer<DB: Backend> {
     pub(crate) row: ConsumerRow,
     pub(crate) registered: Registered<DB>,
+    /// The name that it was made with.
+    keyed: Arc<str>,
+    /// How many messages this process may handle in a time.
+    pub(crate) limit: Limit,
     /// How many calls may still begin, where they are made outside of transactions.
     pub(crate) calls: Arc<Semaphore>,
     /// When a type, or a version of one, was met last that no handler of this build takes.
@@ -41,7 +46,16 @@ impl<DB: Backend> Consumer<DB> {
     pub(crate) fn new(row: ConsumerRow, registered: Registered<DB>) -> Self {
         let calls =
             usize::try_from(registered.concurrency()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Self { row, calls: Arc::new(Semaphore::new(calls)), registered, strange: Mutex::default() }
+        let keyed = row.first_name.as_str().into();
+        let limit = Limit::new(registered.rate());
+        Self {
+            row,
+            keyed,
+            limit,
+            calls: Arc::new(Semaphore::new(calls)),
+            registered,
+            strange: Mutex::default(),
+        }
     }
 
     /// The pace of an executor that begins.
@@ -246,7 +260,7 @@ async fn member<'a, DB: Backend>(
         return Ok(None);
     };
     let attempt = u32::try_from(next.attempts).unwrap_or(0).saturating_add(1);
-    let metadata = Metadata::new(message, name, attempt);
+    let metadata = Metadata::new(message, name, consumer.keyed.clone(), attempt);
     Ok(Some(Member { next, metadata, handler, again }))
 }
 

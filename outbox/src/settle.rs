@@ -6,29 +6,32 @@ use crate::faults;
 use crate::publish::Outbox;
 use crate::session::Session;
 
-/// Removes handled messages from their lane and marks them in the inbox. Returns the keys behind whose parked messages others
-/// may go on.
+/// Removes handled messages from their lane, and marks those in the inbox whose id comes with them. Returns the keys behind whose
+/// parked messages others may go on.
 pub(crate) async fn handled<DB: Backend>(
     outbox: &Outbox<DB>,
     session: &mut Session<DB>,
     lane: Lane,
-    messages: &[(Place, &str)],
+    messages: &[(Place, Option<&str>)],
 ) -> Result<Vec<i64>> {
     let marks = outbox.config().controls().inbox_marks;
     let (mut seqs, mut ids, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let mut without = Vec::new();
     for (place, id) in messages {
-        match *place {
-            Place::Delivery { seq } => {
+        match (*place, id.filter(|_| marks)) {
+            (Place::Delivery { seq }, Some(id)) => {
                 seqs.push(seq);
-                ids.push(*id);
+                ids.push(id);
             }
-            Place::Parked(parked) => {
-                remove_parked(outbox, session, lane, parked, Some(*id).filter(|_| marks)).await?;
+            (Place::Delivery { seq }, None) => without.push(seq),
+            (Place::Parked(parked), mark) => {
+                remove_parked(outbox, session, lane, parked, mark).await?;
                 keys.push(parked.key_hash);
             }
         }
     }
-    remove(outbox, session, lane, &seqs, Some(&*ids).filter(|_| marks)).await?;
+    remove(outbox, session, lane, &seqs, Some(&*ids)).await?;
+    remove(outbox, session, lane, &without, None).await?;
     faults::point("removed");
     Ok(keys)
 }

@@ -20,6 +20,7 @@ use crate::faults;
 use crate::group::{Failed, Member};
 use crate::lease::{Keeper, Lease};
 use crate::notice::Notice;
+use crate::rate::Allowance;
 use crate::report::{self, Tally};
 use crate::round::{Gone, Plan, Queued, Round, Verdict};
 use crate::select::{self, Consumer, Held};
@@ -29,6 +30,9 @@ use crate::trouble::Trouble;
 
 /// How long a transaction around calls may be left alone. Nothing of the user's runs in it.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// So many messages are read however few of them may be called now: the first of a key, and some of others.
+const FEW: usize = 16;
 
 /// A call that is under way.
 struct Call<'a, DB: Backend> {
@@ -54,6 +58,10 @@ pub(crate) struct Trip<'a, DB: Backend> {
     /// For calls that begin; what the consumer's other trips may have is given back at once.
     permits: Vec<OwnedSemaphorePermit>,
     alone: Option<OwnedMutexGuard<()>>,
+    /// Messages that the consumer's rate lets this trip call.
+    allowance: Allowance,
+    /// Whether more would have been called if there had been more of that.
+    limited: bool,
     tally: Tally,
 }
 
@@ -103,7 +111,9 @@ impl<'a, DB: Backend> Trip<'a, DB> {
             DB::clear_suspect(session, outbox.sql(), lane).await.map_err(failed)?;
         }
         let mut held = Held { consumer, claim, lane, leaves: None, tally: Tally::default() };
-        let size = consumer.portion();
+        // A lane is not read to its end each time that a slow consumer may handle one more.
+        let most = consumer.portion();
+        let size = consumer.limit.room(most).max(FEW).min(most);
         let (members, _) = select::members(outbox, session, &mut held, size, patience).await?;
         let owner = keeper.owner();
         let mut trip = Self {
@@ -118,6 +128,8 @@ impl<'a, DB: Backend> Trip<'a, DB> {
             at_once: usize::MAX,
             permits: vec![permit],
             alone: None,
+            allowance: Allowance::none(&consumer.limit),
+            limited: false,
             tally: held.tally,
         };
         if trip.queue.is_empty() {
@@ -167,7 +179,20 @@ impl<'a, DB: Backend> Trip<'a, DB> {
 
     /// Waits until there is something to settle, or something may be begun.
     async fn come_back(&mut self) {
-        let Some(first) = self.tasks.join_next_with_id().await else {
+        let limit = async {
+            if self.limited {
+                self.consumer.limit.free().await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        let first = tokio::select! {
+            biased;
+            first = self.tasks.join_next_with_id() => first,
+            // More may be called, beside what is under way.
+            () = limit => return,
+        };
+        let Some(first) = first else {
             // What is left may have killed a process, and another such message is being called.
             let alone = self.dispatch.alone.clone().lock_owned();
             self.alone = self.dispatch.stop.run_until_cancelled(alone).await;
@@ -252,6 +277,7 @@ impl<'a, DB: Backend> Trip<'a, DB> {
         {
             self.permits.push(permit);
         }
+        self.allowance.fill(self.queue.len());
         if self.alone.is_none() && self.queue.iter().any(Queued::is_suspect) {
             self.alone = self.dispatch.alone.clone().try_lock_owned().ok();
         }
@@ -268,6 +294,7 @@ impl<'a, DB: Backend> Trip<'a, DB> {
             busy: members.filter_map(Member::key).collect(),
             under_way: self.calls.len(),
             room: self.permits.len(),
+            allowed: self.allowance.left(),
             suspects: self.alone.is_some(),
             whole: self.at_once == usize::MAX,
             stopping: self.dispatch.stop.is_cancelled(),
@@ -313,6 +340,8 @@ impl<'a, DB: Backend> Trip<'a, DB> {
                 Gone::Busy => {}
             }
         }
+        self.allowance.spend(plan.calls.iter().map(Vec::len).sum());
+        self.limited = plan.limited;
         for call in std::mem::take(&mut plan.calls) {
             let queued = call.into_iter().filter_map(|at| Some((queue[at].take()?, plan.attempts[&at])));
             self.call(queued.collect());
@@ -348,7 +377,7 @@ impl<'a, DB: Backend> Trip<'a, DB> {
             permit: self.permits.pop(),
             alone: self.alone.take().filter(|_| suspect),
         };
-        let task = self.tasks.spawn(call_outside(outbox, states, stop, handler, messages));
+        let task = self.tasks.spawn(call_outside(outbox, states, stop, Box::new(handler), messages));
         self.calls.insert(task.id(), call);
     }
 

@@ -110,6 +110,7 @@ pub(crate) async fn scripted<DB: TestBackend>(ctx: &mut Context<DB>) -> Outcome 
 }
 
 handler!(pub(crate) Ledger, consumer "ledger", types [PLACED], run scripted);
+handler!(pub(crate) Books, consumer "books", alias "ledger", types [PLACED], run scripted);
 handler!(pub(crate) Audit, consumer "audit", types [PLACED], run scripted);
 handler!(pub(crate) Shipping, consumer "shipping", types [SHIPPED], run scripted);
 handler!(pub(crate) Caller, consumer "calls", types [PLACED], run scripted, effect External);

@@ -11,7 +11,7 @@ use outbox::Outbox;
 use outbox_tests::TestBackend;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::common::{Ledger, Script, placed_as, quick, record};
+use crate::common::{Books, Ledger, Script, placed_as, quick, record};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -87,6 +87,16 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
                 })
             });
             outbox.consumers().handler::<Ledger>().state(script).config(quick()).build()?.run().await?;
+        }
+        // The builds of a rolling deploy in which a consumer is renamed.
+        ("consume", [build]) => {
+            let consumers = outbox.consumers().state(Script::<DB>::record()).config(quick());
+            let consumers = match &**build {
+                "old" => consumers.handler::<Ledger>(),
+                "new" => consumers.handler::<Books>(),
+                other => anyhow::bail!("no build is called {other}"),
+            };
+            consumers.build()?.run().await?;
         }
         _ => anyhow::bail!("no work is called {work} {more:?}"),
     }

@@ -200,6 +200,7 @@ impl<DB: TestBackend> Handler<DB> for Batches {
     const VTABLE: HandlerVTable<DB> = HandlerVTable {
         name: "batches",
         consumer: "ledger",
+        aliases: &[],
         types: TypeSet::One(&PLACED),
         options: HandlerOptions { batch: 50, ..HandlerOptions::DEFAULT },
         site: Site::new(module_path!(), file!(), line!()),

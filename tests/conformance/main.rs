@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::process::Command;
+
 use outbox_tests::{Process, TestBackend, TestDatabase};
 
 /// Makes a test for each database of each generic function, which gets a fresh database: one with the outbox's
@@ -70,17 +72,25 @@ mod inbox;
 mod leases;
 mod marks;
 mod migrations;
+mod names;
 mod order;
 mod publish;
+mod rate;
 mod registration;
 mod run;
 mod subscriptions;
 mod transactions;
+mod unmarked;
 mod wake;
 
 /// Starts `conformance/child.rs` on this database.
 fn child<DB: TestBackend>(work: &str, database: &TestDatabase<DB>, more: &[&str]) -> Process {
-    let arguments = [&[work, <DB as sqlx::Database>::NAME, database.address()], more].concat();
-    Process::spawn(env!("CARGO_BIN_EXE_outbox-test-conformance"), &arguments)
-        .expect("it was built with this test")
+    Process::start(&mut command(work, database, more)).expect("it was built with this test")
+}
+
+/// The command of [`child`].
+fn command<DB: TestBackend>(work: &str, database: &TestDatabase<DB>, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-test-conformance"));
+    command.args([work, <DB as sqlx::Database>::NAME, database.address()]).args(more);
+    command
 }

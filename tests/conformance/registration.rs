@@ -223,6 +223,7 @@ impl<DB: TestBackend> Handler<DB> for Needy {
     const VTABLE: HandlerVTable<DB> = HandlerVTable {
         name: "needy",
         consumer: "needy",
+        aliases: &[],
         types: TypeSet::One(&PLACED),
         options: outbox::HandlerOptions::DEFAULT,
         site: Site::new(module_path!(), file!(), line!()),

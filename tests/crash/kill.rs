@@ -12,6 +12,7 @@ use crate::{LONG, Scene, on_each_database};
 
 on_each_database!(
     a_consumer_that_dies_anywhere_loses_and_doubles_nothing,
+    without_marks_a_consumer_that_dies_anywhere_loses_and_doubles_nothing,
     a_consumer_that_dies_while_it_registers_misses_nothing,
     a_consumer_that_dies_while_it_catches_up_loses_and_doubles_nothing,
     a_publisher_that_dies_leaves_both_halves_or_none,
@@ -94,6 +95,29 @@ async fn a_consumer_that_dies_anywhere_loses_and_doubles_nothing<DB: TestBackend
         assert_eq!(scene.database.count("outbox_message").await, 21 + 15, "{point}");
         assert!(survivor.terminate().expect("a child can be terminated").success());
         assert_eq!(scene.database.count("outbox_worker").await, 0, "{point}: all have left or are buried");
+    }
+}
+
+/// The same without marks, and then by a build that writes them again, as when the option is taken back.
+async fn without_marks_a_consumer_that_dies_anywhere_loses_and_doubles_nothing<DB: TestBackend>() {
+    for (at, point) in CONSUMING.iter().filter(|point| !point.starts_with("counted")).enumerate() {
+        let Some(scene) = Scene::<DB>::new().await else { return };
+        scene.registered().await;
+        publish(&scene).await;
+        let consume = |inbox| Task::Consume(Consume { pause: 300, group: 3, inbox, ..Consume::default() });
+        if point.starts_with("watched") {
+            dies(scene.spawn(consume(false), Some("claimed:2")), "claimed").await;
+        }
+        dies(scene.spawn(consume(false), Some(point)), point).await;
+        assert_eq!(scene.database.count("outbox_inbox").await, 0, "{point}");
+        assert_eq!(check::duplicates(&scene.database).await, 0, "{point}");
+        let mut survivor = scene.spawn(consume(at % 2 == 1), None);
+        scene.until_done().await;
+        assert_eq!(scene.database.count("effects").await, EFFECTS, "{point}\n{}", scene.log());
+        assert_eq!(check::duplicates(&scene.database).await, 0, "{point}");
+        assert_eq!(check::order_violations(&scene.database).await, 0, "{point}");
+        assert_eq!(scene.database.count("outbox_message").await, 21 + 15, "{point}");
+        assert!(survivor.terminate().expect("a child can be terminated").success());
     }
 }
 

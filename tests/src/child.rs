@@ -66,6 +66,8 @@ pub struct Consume {
     /// Whether a new consumer gets all that is stored.
     #[serde(default)]
     pub from_the_beginning: bool,
+    /// Whether what is handled leaves a mark.
+    pub inbox: bool,
 }
 
 impl Default for Consume {
@@ -78,6 +80,7 @@ impl Default for Consume {
             idle_grace: 10_000,
             group: 100,
             from_the_beginning: false,
+            inbox: true,
         }
     }
 }
@@ -133,6 +136,7 @@ async fn work<DB: TestBackend>(pool: Pool<DB>, orders: &Orders) -> anyhow::Resul
                     if consume.from_the_beginning {
                         options.start_from = StartFrom::Beginning;
                     }
+                    options.inbox = consume.inbox;
                 });
             }
             let config = ConsumerConfig {

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use outbox::testing::{TestBackend, TestOutbox};
-use outbox::{Dead, HandlerError, Metadata, Outbox, Report, assert_published, outbox_handler};
+use outbox::{Context, Dead, HandlerError, Metadata, Outbox, Report, assert_published, outbox_handler};
 
-use crate::{OrderPaid, on_each_database, paid, publish, publish_event};
+use crate::{OrderPaid, OrderShipped, on_each_database, paid, publish, publish_event};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -20,6 +20,8 @@ on_each_database!(
     what_died_later_is_due_at_once_when_it_is_requeued,
     running_consumers_notice_that_the_clock_was_moved,
     everything_that_is_due_is_drained,
+    what_handlers_publish_is_drained_too,
+    rates_are_not_waited_for,
 );
 
 #[outbox_handler(consumer = "billing", manual, retry(base = "1h", max = "1h"))]
@@ -142,4 +144,41 @@ async fn everything_that_is_due_is_drained<DB: TestBackend>(outbox: TestOutbox<D
     let builder = outbox.consumers().handler::<crate::handle::accept>().handler::<fails_first>();
     let report = builder.drain().await.expect("drained");
     assert_eq!((report.handled, report.retried, report.remaining), (39, 1, 1));
+}
+
+/// Publishes a follow-up, and another payment of the same order until its cents are used up.
+#[outbox_handler(consumer = "shipping", manual)]
+async fn ships<DB: TestBackend>(paid: OrderPaid, ctx: &mut Context<DB>) -> Result<(), HandlerError> {
+    ctx.publish_event(OrderShipped { order_id: paid.order_id })?;
+    if paid.cents > 1 {
+        ctx.publish_event(OrderPaid { cents: paid.cents - 1, ..paid })?;
+    }
+    Ok(())
+}
+
+#[outbox_handler(consumer = "tracking", manual)]
+async fn tracks<DB: TestBackend>(_: OrderShipped, _: &mut Context<DB>) {}
+
+async fn what_handlers_publish_is_drained_too<DB: TestBackend>(outbox: TestOutbox<DB>) {
+    for order in 0..3 {
+        publish_event(&outbox, paid(order, 4)).await;
+    }
+    let builder = outbox.consumers().handler::<tracks<DB>>().handler::<ships<DB>>();
+    let report = builder.drain().await.expect("drained");
+    // Four payments of each order, three of which follow the first, and what each of them ships.
+    assert_eq!((report.handled, report.retried, report.remaining), (3 * (4 + 4), 0, 0));
+    assert_published!(&outbox, OrderShipped).times(3 * 4);
+    assert_published!(&outbox, OrderPaid, |paid| paid.cents == 1).times(3);
+}
+
+async fn rates_are_not_waited_for<DB: TestBackend>(outbox: TestOutbox<DB>) {
+    for order in 0..5 {
+        publish_event(&outbox, paid(order, 1)).await;
+    }
+    let limit = |options: &mut outbox::HandlerOptions| {
+        options.rate = Some(outbox::Rate { messages: 1, per: 24 * HOUR });
+    };
+    let builder = outbox.consumers().handler::<dies>().handler::<ships<DB>>();
+    let report = builder.options("billing", limit).options("shipping", limit).drain().await.expect("drained");
+    assert_eq!((report.handled, report.dead), (5, 5));
 }

@@ -3,6 +3,7 @@
 mod assertions;
 mod attribute;
 mod clock;
+mod documented;
 mod feature;
 mod handle;
 

@@ -129,6 +129,56 @@ fn slug(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|char| if char == ' ' { '-' } else { char }).collect()
 }
 
+/// Doc tests are no tests: what stands below `#[outbox::test]` in one is not even compiled.
+#[test]
+fn documented_tests_are_compiled() {
+    let compiled = fs::read_to_string(root().join(COMPILED)).expect("it is there");
+    let documents =
+        files("outbox/src", "md").into_iter().chain(files("", "md")).chain(files("outbox/src", "rs"));
+    let documents: Vec<_> = documents.collect();
+    assert_clean(documents.iter().flat_map(|(path, text)| unknown_tests(path, text, &compiled)));
+    let shown: usize = documents.iter().map(|(_, text)| tests_in(text).len()).sum();
+    assert!(shown >= 4, "only {shown} tests are found in the documents");
+}
+
+const COMPILED: &str = "tests/testkit/documented.rs";
+
+/// The tests of a document that do not stand in `compiled`, with the same lines.
+fn unknown_tests(path: &str, text: &str, compiled: &str) -> Vec<String> {
+    let plain = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let compiled = plain(compiled);
+    let unknown = tests_in(text).into_iter().filter(|(_, code)| !compiled.contains(plain(code).trim()));
+    unknown
+        .map(|(line, _)| finding(path, line, format!("{COMPILED} does not have this test as it is")))
+        .collect()
+}
+
+/// The blocks of code with a test of the library's, and where they begin; without what a reader does not see.
+fn tests_in(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut block) = (Vec::new(), None::<(usize, Vec<&str>)>);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start().trim_start_matches("//!").trim_start_matches("///");
+        match &mut block {
+            _ if line.trim_start().starts_with("```") => match block.take() {
+                Some((begin, lines)) => found.push((begin, lines.join("\n"))),
+                None => block = Some((number, Vec::new())),
+            },
+            Some((_, lines)) if !line.starts_with("# ") && line != "#" => lines.push(line),
+            _ => {}
+        }
+    }
+    found.retain(|(_, code)| code.lines().any(|line| line.trim() == "#[outbox::test]"));
+    found
+}
+
+#[test]
+fn a_documented_test_that_is_not_compiled_is_found() {
+    let text = "a\n```\n# use hidden;\n#[outbox::test]\nasync fn a() {}\n```\n```\nfn other() {}\n```\n";
+    let compiled = "mod a {\n    #[outbox::test]\n    async fn a() {}\n}\n";
+    assert_found(unknown_tests("a.md", text, compiled), &[]);
+    assert_found(unknown_tests("a.md", text, &compiled.replace("fn a", "fn b")), &["a.md:2"]);
+}
+
 #[test]
 fn documents_are_about_no_particular_machine() {
     assert_clean(files("", "md").iter().flat_map(|(path, text)| {

@@ -15,6 +15,7 @@ pub(super) static HANDLER: Place = Place {
     location: "a function",
     options: &[
         "consumer",
+        "alias",
         "types",
         "effect",
         "retry",
@@ -26,6 +27,8 @@ pub(super) static HANDLER: Place = Place {
         "concurrency",
         "lease",
         "start_from",
+        "rate",
+        "inbox",
         "manual",
         "instances",
         "crate",
@@ -35,6 +38,8 @@ pub(super) static HANDLER: Place = Place {
 
 pub(super) struct Options {
     pub(super) consumer: Option<LitStr>,
+    /// What the consumer was called before.
+    pub(super) aliases: Vec<LitStr>,
     pub(super) types: Option<Vec<LitStr>>,
     pub(super) effect: Option<Effect>,
     pub(super) manual: Option<Span>,
@@ -47,6 +52,7 @@ impl Options {
     pub(super) fn read(attribute: TokenStream, errors: &mut Errors) -> Self {
         let mut options = Self {
             consumer: None,
+            aliases: Vec::new(),
             types: None,
             effect: None,
             manual: None,
@@ -66,7 +72,14 @@ impl Options {
 
     fn option(&mut self, name: &str, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
         match name {
-            "consumer" => self.consumer = Some(consumer(meta)?),
+            "consumer" => self.consumer = Some(consumer(meta, r#"consumer = "billing""#)?),
+            "alias" => {
+                let alias = consumer(meta, r#"alias = "invoices""#)?;
+                if self.aliases.iter().any(|other| other.value() == alias.value()) {
+                    return Err(error(&alias, "this alias is given twice", "remove one of the two"));
+                }
+                self.aliases.push(alias);
+            }
             "types" => self.types = Some(types(meta)?),
             "effect" => self.effect = Some(effect(meta)?),
             "manual" => options::flag(meta, &mut self.manual)?,
@@ -105,14 +118,14 @@ fn effect(meta: &ParseNestedMeta<'_>) -> syn::Result<Effect> {
     Ok(Effect { external, text })
 }
 
-fn consumer(meta: &ParseNestedMeta<'_>) -> syn::Result<LitStr> {
-    let name = options::text(meta, r#"consumer = "billing""#)?;
+fn consumer(meta: &ParseNestedMeta<'_>, example: &str) -> syn::Result<LitStr> {
+    let name = options::text(meta, example)?;
     let value = name.value();
     if value.is_empty() || value.len() > 255 || value.contains('\0') {
         return Err(error(
             &name,
             "a consumer's name has from 1 to 255 bytes, none of them zero",
-            r#"such as `consumer = "billing"`"#,
+            format_args!("such as `{example}`"),
         ));
     }
     Ok(name)

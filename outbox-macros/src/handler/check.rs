@@ -20,10 +20,19 @@ pub(super) fn handler<'a>(
     let effect = effect(&parameters, options, errors);
     let registration = registration(function, options, errors)?;
     let name = || function.sig.ident.unraw().to_string();
+    let consumer = options.consumer.as_ref().map_or_else(name, syn::LitStr::value);
+    if let Some(own) = options.aliases.iter().find(|alias| alias.value() == consumer) {
+        errors.add(
+            own,
+            format_args!("`{consumer}` is the consumer's name, and no alias"),
+            "an alias is what it was called before",
+        );
+    }
     Some(Handler {
         function,
         krate: &options.krate,
-        consumer: options.consumer.as_ref().map_or_else(name, syn::LitStr::value),
+        consumer,
+        aliases: &options.aliases,
         types: options.types.as_deref(),
         policy: &options.policy,
         effect,
@@ -143,6 +152,13 @@ fn effect(parameters: &[Parameter<'_>], options: &Options, errors: &mut Errors) 
                 "remove it: this handler shares the transactions of its consumer",
             );
         }
+    }
+    if let (Effect::External, Some(span)) = (effect, options.policy.unmarked_option()) {
+        errors.add(
+            Ident::new("inbox", span),
+            "an external handler needs the inbox",
+            "remove it: each call is claimed there before it is made",
+        );
     }
     effect
 }

@@ -142,7 +142,7 @@ fn vtable(handler: &Handler<'_>) -> TokenStream {
     let krate = handler.krate;
     let private = handler.private();
     let name = handler.function.sig.ident.unraw().to_string();
-    let consumer = &handler.consumer;
+    let (consumer, aliases) = (&handler.consumer, handler.aliases);
     let options = handler.policy.expand(krate);
     let effect = match handler.effect {
         Effect::Database => quote!(#private::Effect::Database),
@@ -176,6 +176,7 @@ fn vtable(handler: &Handler<'_>) -> TokenStream {
         #private::HandlerVTable {
             name: #name,
             consumer: #consumer,
+            aliases: &[#(#aliases),*],
             types: #types,
             batched: #batched,
             effect: #effect,

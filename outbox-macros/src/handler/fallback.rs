@@ -20,6 +20,7 @@ pub(super) fn handler(function: &Function, krate: &Path, errors: &Errors) -> Tok
         #private::HandlerVTable {
             name: "",
             consumer: "",
+            aliases: &[],
             types: #private::TypeSet::Any(&[]),
             batched: false,
             effect: #private::Effect::Database,

@@ -49,6 +49,8 @@ pub(super) struct Handler<'a> {
     pub(super) function: &'a Function,
     pub(super) krate: &'a Path,
     pub(super) consumer: String,
+    /// What the consumer was called before.
+    pub(super) aliases: &'a [LitStr],
     /// Those that it takes, where they are not all of its event.
     pub(super) types: Option<&'a [LitStr]>,
     pub(super) policy: &'a Policy,

@@ -1,5 +1,5 @@
 //! The policies of a handler: `retry(..)`, `timeout`, `on_dead`, `ordered`, `group`, `batch`, `concurrency`, `lease`,
-//! `start_from`.
+//! `start_from`, `rate`, `inbox`.
 
 use std::time::Duration;
 
@@ -37,6 +37,9 @@ pub(super) struct Policy {
     concurrency: Option<(u32, Span)>,
     lease: Option<(Time, Span)>,
     start_from: Option<StartFrom>,
+    /// So many messages in so many seconds.
+    rate: Option<(u32, u64)>,
+    inbox: Option<(bool, Span)>,
 }
 
 /// A time, and where it is written.
@@ -63,6 +66,8 @@ impl Policy {
             }
             "lease" => self.lease = Some((time(meta, r#"lease = "1m""#, false)?, meta.path.span())),
             "start_from" => self.start_from = Some(start_from::read(meta)?),
+            "rate" => self.rate = Some(rate(meta)?),
+            "inbox" => self.inbox = Some((options::boolean(meta, "inbox = false")?, meta.path.span())),
             _ => return Err(meta.error("this option is read nowhere")),
         }
         Ok(())
@@ -125,6 +130,11 @@ impl Policy {
         concurrency.into_iter().chain(lease)
     }
 
+    /// Where marks are switched off, which a handler that runs in no transaction cannot do.
+    pub(super) fn unmarked_option(&self) -> Option<Span> {
+        self.inbox.filter(|(inbox, _)| !inbox).map(|(_, span)| span)
+    }
+
     /// A constant `HandlerOptions`.
     pub(super) fn expand(&self, krate: &Path) -> TokenStream {
         let private = quote!(#krate::__private);
@@ -156,6 +166,11 @@ impl Policy {
             self.concurrency.map_or(quote!(#options::DEFAULT.concurrency), |(most, _)| quote!(#most));
         let lease = time(self.lease.as_ref().map(|(time, _)| time), quote!(#options::DEFAULT.lease));
         let start_from = start_from::expand(self.start_from, krate);
+        let rate = self.rate.map_or(quote!(#options::DEFAULT.rate), |(messages, seconds)| {
+            let per = quote!(#private::Duration::new(#seconds, 0));
+            quote!(#private::Option::Some(#private::Rate { messages: #messages, per: #per }))
+        });
+        let inbox = self.inbox.map_or(quote!(#options::DEFAULT.inbox), |(inbox, _)| quote!(#inbox));
         quote! {
             #options {
                 retry: #retry {
@@ -173,6 +188,8 @@ impl Policy {
                 concurrency: #concurrency,
                 lease: #lease,
                 start_from: #start_from,
+                rate: #rate,
+                inbox: #inbox,
             }
         }
     }
@@ -188,6 +205,41 @@ fn on_dead(meta: &ParseNestedMeta<'_>) -> syn::Result<bool> {
             "`on_dead` takes `\"block\"` or `\"skip\"`",
             "later messages of a dead one's key wait with `block`, and go on with `skip`",
         )),
+    }
+}
+
+fn rate(meta: &ParseNestedMeta<'_>) -> syn::Result<(u32, u64)> {
+    const EXAMPLE: &str = r#"rate = "100/s""#;
+    let text = options::text(meta, EXAMPLE)?;
+    match parse_rate(&text.value()) {
+        Some((0, _)) => {
+            Err(options::wrong_value(meta, Some(&Lit::Str(text)), "a rate that is not 0", EXAMPLE))
+        }
+        Some(rate) => Ok(rate),
+        None => {
+            let what = format!("`{}` is no rate", text.value());
+            Err(error(&text, what, "a number of messages and one of /s, /m, /h, /d; such as `100/s`, `30/m`"))
+        }
+    }
+}
+
+/// So many messages in so many seconds.
+fn parse_rate(text: &str) -> Option<(u32, u64)> {
+    let (messages, unit) = text.split_once('/')?;
+    let messages = messages.trim_end();
+    if !messages.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((messages.parse().ok()?, seconds(unit.trim_start())?))
+}
+
+fn seconds(unit: &str) -> Option<u64> {
+    match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(60 * 60),
+        "d" => Some(24 * 60 * 60),
+        _ => None,
     }
 }
 
@@ -208,20 +260,27 @@ fn parse(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
     let number: u64 = number.parse().ok()?;
-    let seconds = match unit.trim_start() {
-        "ms" => return Some(Duration::from_millis(number)),
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return None,
-    };
-    number.checked_mul(seconds).map(Duration::from_secs)
+    match unit.trim_start() {
+        "ms" => Some(Duration::from_millis(number)),
+        unit => number.checked_mul(seconds(unit)?).map(Duration::from_secs),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_a_number_and_a_unit() {
+        assert_eq!(parse_rate("100/s"), Some((100, 1)));
+        assert_eq!(parse_rate("30 / m"), Some((30, 60)));
+        assert_eq!(parse_rate("1/h"), Some((1, 3600)));
+        assert_eq!(parse_rate("0/d"), Some((0, 86_400)));
+        for wrong in ["", "5", "/s", "5/", "-1/s", "+1/s", "1.5/s", "5/2s", "5/ms", "99999999999/s", "1/s/s"]
+        {
+            assert_eq!(parse_rate(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_a_number_and_a_unit() {

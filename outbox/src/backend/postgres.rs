@@ -26,7 +26,7 @@ impl Backend for Postgres {}
 statements!("postgres":
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, in_doubt, watermark,
     migration_table, schema_exists, schema_version, schema_lock,
-    registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, subscribe, unready, announce, in_flight, backfill,
+    registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, announce, in_flight, backfill,
     ready,
     publish_routed, publish_one, publish_many,
     claim, claim_unlocked, lock_lane, read, find, settle_deliveries, settle_parked, move_behind, park_delivery,

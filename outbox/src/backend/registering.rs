@@ -14,13 +14,32 @@ pub(crate) trait Registering: Storage {
 
     /// Registrations run one after the other: held until the transaction ends.
     fn lock_registry(conn: &mut Self::Connection, sql: &Self::Sql) -> impl Returns<()>;
-    /// The consumer of that name, made with so many lanes if it is new.
+    /// The consumer that a name leads to.
     fn consumer(
         conn: &mut Self::Connection,
         sql: &Self::Sql,
         name: &str,
+    ) -> impl Returns<Option<ConsumerRow>>;
+    /// Makes a consumer of that name, with so many lanes; no name leads to it yet.
+    fn add_consumer(
+        conn: &mut Self::Connection,
+        sql: &Self::Sql,
+        name: &str,
         lanes: i16,
-    ) -> impl Returns<ConsumerRow>;
+    ) -> impl Returns<u64>;
+    /// Makes the lanes of the consumer of this present name that are not there.
+    fn add_lanes(conn: &mut Self::Connection, sql: &Self::Sql, name: &str) -> impl Returns<()>;
+    /// Makes a name that leads nowhere lead to the consumer of this present name.
+    fn add_name(conn: &mut Self::Connection, sql: &Self::Sql, name: &str, present: &str)
+    -> impl Returns<u64>;
+    /// Gives a consumer another present name; 0 if it has not the one that it had.
+    fn rename_consumer(
+        conn: &mut Self::Connection,
+        sql: &Self::Sql,
+        consumer: i16,
+        present: &str,
+        name: &str,
+    ) -> impl Returns<u64>;
     /// Whether the consumer subscribes to the type.
     fn is_subscribed(
         conn: &mut Self::Connection,

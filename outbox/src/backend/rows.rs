@@ -5,10 +5,14 @@ use std::time::{Duration, SystemTime};
 use crate::backend::SqlResult;
 use crate::message::MessageId;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConsumerRow {
     pub(crate) id: i16,
     pub(crate) lanes: i16,
+    /// The latest of its names.
+    pub(crate) name: String,
+    /// The one that it was made with.
+    pub(crate) first_name: String,
 }
 
 /// What became of one message at its publish.

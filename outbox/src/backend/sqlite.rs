@@ -30,7 +30,7 @@ impl Backend for Sqlite {}
 statements!("sqlite":
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed,
     migration_table, schema_exists, schema_version,
-    consumer_add, consumer_lanes, consumer_find, subscribe, unready, backfill, backfill_taken, ready,
+    consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, backfill, backfill_taken, ready,
     backfill_delayed, publish_one,
     runnable, claim, lock_lane, read, find, settle_deliveries, settle_parked, mark, move_behind, park_delivery, park_again,
     wake_next, remaining,

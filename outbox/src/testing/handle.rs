@@ -123,7 +123,7 @@ impl<H, E: OutboxEvent> Handle<H, E> {
             handler.types.all().iter().map(|meta| meta.event_type).collect::<Vec<_>>().join(", ")
         );
         let message = outbox.encode(&self.event).unwrap_or_else(|error| panic!("{error}"));
-        Metadata::new(as_message(&message), handler.consumer.into(), self.attempt)
+        Metadata::new(as_message(&message), handler.consumer.into(), handler.consumer.into(), self.attempt)
     }
 }
 

@@ -146,6 +146,8 @@ const EXEMPT: &[&str] = &[
     "registry_lock",
     "consumer_add",
     "consumer_lanes",
+    "consumer_name",
+    "consumer_rename",
     "subscribe",
     "ready",
     "range_add",
@@ -225,7 +227,7 @@ async fn registering(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
 async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     let mut costs = Vec::new();
     let now = Duration::ZERO;
-    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first", 8));
+    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first"));
     case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
     registering(place, &mut costs).await;
     let all = Controls::ALL;

@@ -26,15 +26,45 @@ impl Registering for MySql {
         conn: &mut MySqlConnection,
         sql: &Server,
         name: &str,
+    ) -> SqlResult<Option<ConsumerRow>> {
+        let row = query(sql.consumer_find.clone()).bind(name).fetch_optional(conn).await?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(ConsumerRow {
+            id: row.try_get("id")?,
+            lanes: row.try_get("lanes")?,
+            name: text(&row, "name")?,
+            first_name: text(&row, "first_name")?,
+        }))
+    }
+
+    async fn add_consumer(
+        conn: &mut MySqlConnection,
+        sql: &Server,
+        name: &str,
         lanes: i16,
-    ) -> SqlResult<ConsumerRow> {
-        let find = |name| query(sql.consumer_find.clone()).bind(name);
-        if find(name).fetch_optional(&mut *conn).await?.is_none() {
-            query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
-        }
-        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
-        let row = find(name).fetch_one(conn).await?;
-        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
+    ) -> SqlResult<u64> {
+        let add = query(sql.consumer_add.clone()).bind(name).bind(name).bind(lanes);
+        Ok(add.execute(conn).await?.rows_affected())
+    }
+
+    async fn add_lanes(conn: &mut MySqlConnection, sql: &Server, name: &str) -> SqlResult<()> {
+        query(sql.consumer_lanes.clone()).bind(name).execute(conn).await.map(drop)
+    }
+
+    async fn add_name(conn: &mut MySqlConnection, sql: &Server, name: &str, present: &str) -> SqlResult<u64> {
+        let add = query(sql.consumer_name.clone()).bind(name).bind(present);
+        Ok(add.execute(conn).await?.rows_affected())
+    }
+
+    async fn rename_consumer(
+        conn: &mut MySqlConnection,
+        sql: &Server,
+        consumer: i16,
+        present: &str,
+        name: &str,
+    ) -> SqlResult<u64> {
+        let rename = query(sql.consumer_rename.clone()).bind(name).bind(consumer).bind(present);
+        Ok(rename.execute(conn).await?.rows_affected())
     }
 
     async fn is_subscribed(

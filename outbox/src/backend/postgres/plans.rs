@@ -86,6 +86,8 @@ const EXEMPT: &[&str] = &[
     "registry_share",
     "consumer_add",
     "consumer_lanes",
+    "consumer_name",
+    "consumer_rename",
     "subscribe",
     "announce",
     "ready",

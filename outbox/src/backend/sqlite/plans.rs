@@ -94,6 +94,8 @@ const EXEMPT: &[&str] = &[
     "schema_version",
     "consumer_add",
     "consumer_lanes",
+    "consumer_name",
+    "consumer_rename",
     "subscribe",
     "ready",
     "range_add",

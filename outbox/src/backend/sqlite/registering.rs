@@ -18,16 +18,40 @@ impl Registering for Sqlite {
         Ok(())
     }
 
-    async fn consumer(
+    async fn consumer(conn: &mut SqliteConnection, sql: &Sql, name: &str) -> SqlResult<Option<ConsumerRow>> {
+        let row = query(sql.consumer_find.clone()).bind(name).fetch_optional(conn).await?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(ConsumerRow {
+            id: row.try_get("id")?,
+            lanes: row.try_get("lanes")?,
+            name: row.try_get("name")?,
+            first_name: row.try_get("first_name")?,
+        }))
+    }
+
+    async fn add_consumer(conn: &mut SqliteConnection, sql: &Sql, name: &str, lanes: i16) -> SqlResult<u64> {
+        let add = query(sql.consumer_add.clone()).bind(name).bind(lanes);
+        Ok(add.execute(conn).await?.rows_affected())
+    }
+
+    async fn add_lanes(conn: &mut SqliteConnection, sql: &Sql, name: &str) -> SqlResult<()> {
+        query(sql.consumer_lanes.clone()).bind(name).execute(conn).await.map(drop)
+    }
+
+    async fn add_name(conn: &mut SqliteConnection, sql: &Sql, name: &str, present: &str) -> SqlResult<u64> {
+        let add = query(sql.consumer_name.clone()).bind(name).bind(present);
+        Ok(add.execute(conn).await?.rows_affected())
+    }
+
+    async fn rename_consumer(
         conn: &mut SqliteConnection,
         sql: &Sql,
+        consumer: i16,
+        present: &str,
         name: &str,
-        lanes: i16,
-    ) -> SqlResult<ConsumerRow> {
-        query(sql.consumer_add.clone()).bind(name).bind(lanes).execute(&mut *conn).await?;
-        query(sql.consumer_lanes.clone()).bind(name).execute(&mut *conn).await?;
-        let row = query(sql.consumer_find.clone()).bind(name).fetch_one(conn).await?;
-        Ok(ConsumerRow { id: row.try_get(0)?, lanes: row.try_get(1)? })
+    ) -> SqlResult<u64> {
+        let rename = query(sql.consumer_rename.clone()).bind(consumer).bind(present).bind(name);
+        Ok(rename.execute(conn).await?.rows_affected())
     }
 
     async fn is_subscribed(

@@ -1,2 +1,5 @@
--- The consumers from a number on, or the one of a name: ? number, name or null, and again.
-select id, name from /*schema*/outbox_consumer where id >= ? and (? is null or name = ?) order by id;
+-- The consumers from a number on, or the one that a name leads to: ? number, name or null, and again.
+select id, name
+from /*schema*/outbox_consumer
+where id >= ? and (? is null or id = (select consumer from /*schema*/outbox_consumer_name where name = ?))
+order by id;

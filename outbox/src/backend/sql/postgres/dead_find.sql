@@ -6,7 +6,7 @@ join /*schema*/outbox_consumer c on c.id = p.consumer
 left join /*schema*/outbox_message m on m.seq = p.seq
 where p.state in (2, 3, 6)
   and (p.consumer > $5 or (p.consumer = $5 and p.seq > $6))
-  and ($1::text is null or c.name = $1)
+  and ($1::text is null or c.id = (select n.consumer from /*schema*/outbox_consumer_name n where n.name = $1))
   and ($2::text is null or m.event_type = $2)
   and ($3::text is null or m.id = $3)
   and ($4::text is null or position($4 in p.last_error) > 0)

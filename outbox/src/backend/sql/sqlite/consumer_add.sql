@@ -1,4 +1,3 @@
--- Makes a consumer that is not there.
-insert into /*schema*/outbox_consumer (id, name, lanes)
-select (select coalesce(max(id), 0) + 1 from /*schema*/outbox_consumer), ?1, ?2
-where not exists (select 1 from /*schema*/outbox_consumer where name = ?1);
+-- Makes a consumer, under the registry's lock.
+insert into /*schema*/outbox_consumer (id, name, first_name, lanes)
+select coalesce(max(id), 0) + 1, ?1, ?1, ?2 from /*schema*/outbox_consumer;

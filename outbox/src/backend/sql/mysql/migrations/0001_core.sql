@@ -30,11 +30,20 @@ create table if not exists /*schema*/outbox_message (
 create table if not exists /*schema*/outbox_consumer (
     id smallint not null primary key,
     name varbinary(255) not null,
+    -- The name that it was made with: what is derived from a name and must outlive a new one is derived from this.
+    first_name varbinary(255) not null,
     -- Never changes while deliveries exist: they were written for this many.
     lanes smallint not null,
     paused boolean not null default false,
     created_at datetime(6) not null default (utc_timestamp(6)),
     unique key outbox_consumer_name (name)
+) engine = InnoDB;
+
+-- Every name that a consumer has, had, or gave as an alias: whoever comes with one of them is that consumer.
+create table if not exists /*schema*/outbox_consumer_name (
+    name varbinary(255) not null primary key,
+    consumer smallint not null,
+    foreign key (consumer) references /*schema*/outbox_consumer (id)
 ) engine = InnoDB;
 
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.

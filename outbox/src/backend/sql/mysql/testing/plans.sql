@@ -1,6 +1,7 @@
 -- What the test of the plans fills the tables with: $1 messages of history; as many in a lane, and in others parked. The order
 -- slots are numbers to count by.
-insert into /*schema*/outbox_consumer (id, name, lanes) values (1, 'first', 8), (2, 'second', 8), (3, 'third', 8);
+insert into /*schema*/outbox_consumer (id, name, first_name, lanes) values (1, 'first', 'first', 8), (2, 'second', 'second', 8), (3, 'third', 'third', 8);
+insert into /*schema*/outbox_consumer_name (name, consumer) select name, id from /*schema*/outbox_consumer;
 insert into /*schema*/outbox_subscription (event_type, consumer, ready)
 select 'order.paid', id, true from /*schema*/outbox_consumer;
 insert into /*schema*/outbox_lane (consumer, lane)

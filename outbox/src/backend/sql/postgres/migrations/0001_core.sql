@@ -24,10 +24,18 @@ create table /*schema*/outbox_message (
 create table /*schema*/outbox_consumer (
     id smallint primary key,
     name text collate "C" not null unique,
+    -- The name that it was made with: what is derived from a name and must outlive a new one is derived from this.
+    first_name text collate "C" not null,
     -- Never changes while deliveries exist: they were written for this many.
     lanes smallint not null,
     paused boolean not null default false,
     created_at timestamptz not null default now()
+);
+
+-- Every name that a consumer has, had, or gave as an alias: whoever comes with one of them is that consumer.
+create table /*schema*/outbox_consumer_name (
+    name text collate "C" primary key,
+    consumer smallint not null references /*schema*/outbox_consumer (id)
 );
 
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.

@@ -26,11 +26,19 @@ create table /*schema*/outbox_message (
 create table /*schema*/outbox_consumer (
     id integer primary key,
     name text not null unique,
+    -- The name that it was made with: what is derived from a name and must outlive a new one is derived from this.
+    first_name text not null,
     -- Never changes while deliveries exist: they were written for this many.
     lanes integer not null,
     paused integer not null default 0,
     created_at integer not null default (cast(unixepoch('subsec') * 1000000 as integer))
 ) strict;
+
+-- Every name that a consumer has, had, or gave as an alias: whoever comes with one of them is that consumer.
+create table /*schema*/outbox_consumer_name (
+    name text primary key,
+    consumer integer not null references /*prefix*/outbox_consumer (id)
+) strict, without rowid;
 
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.
 create table /*schema*/outbox_subscription (

@@ -1,6 +1,7 @@
 -- What the test of the plans fills the tables with: $1 messages of history; as many in the lane, and in others parked.
-insert into /*schema*/outbox_consumer (id, name, lanes)
-values (1, 'first', 1), (2, 'second', 1), (3, 'waiting', 1), (4, 'dead', 1), (5, 'due', 1);
+insert into /*schema*/outbox_consumer (id, name, first_name, lanes)
+values (1, 'first', 'first', 1), (2, 'second', 'second', 1), (3, 'waiting', 'waiting', 1), (4, 'dead', 'dead', 1), (5, 'due', 'due', 1);
+insert into /*schema*/outbox_consumer_name (name, consumer) select name, id from /*schema*/outbox_consumer;
 insert into /*schema*/outbox_lane (consumer, lane) select id, 0 from /*schema*/outbox_consumer;
 insert into /*schema*/outbox_subscription (event_type, consumer, ready)
 select 'order.paid', id, 1 from /*schema*/outbox_consumer;

@@ -1,0 +1,12 @@
+use outbox::{OutboxEvent, outbox_handler};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, OutboxEvent)]
+struct OrderPaid {
+    order_id: u64,
+}
+
+#[outbox_handler(consumer = "receipts", rate = "fast")]
+async fn send_receipt(_: OrderPaid) {}
+
+fn main() {}
