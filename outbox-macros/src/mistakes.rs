@@ -140,6 +140,8 @@ handlers! {
     a_time_of_another_kind (timeout = "3 fortnights") { async fn a(_: E) {} } => "`3 fortnights` is no time"
     a_time_without_quotes (timeout = 30) { async fn a(_: E) {} } => "`timeout` takes a text"
     no_time_at_all (timeout = "0s") { async fn a(_: E) {} } => "a time that is not 0"
+    a_start_from_an_unknown_time (start_from = "2026-02-30T00:00:00Z") { async fn a(_: E) {} } => "RFC 3339"
+    a_start_from_before_1970 (start_from = "1969-12-31T23:59:59Z") { async fn a(_: E) {} } => "before 1970"
     a_third_policy (on_dead = "retry") { async fn a(_: E) {} } => "`on_dead` takes"
     an_order_that_is_no_truth (ordered = "no") { async fn a(_: E) {} } => "`true` or `false`"
     types_without_a_list (types = "a") { async fn a(_: E) {} } => "`types` takes a list"
