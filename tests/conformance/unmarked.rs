@@ -24,7 +24,11 @@ fn flaky<DB: TestBackend>() -> Script<DB> {
         Box::pin(async {
             record(ctx).await?;
             let number: usize = ctx.metadata().id.as_str().parse().unwrap_or_default();
-            if number.is_multiple_of(3) && ctx.metadata().attempt() == 1 { Err("not yet".into()) } else { Ok(()) }
+            if number.is_multiple_of(3) && ctx.metadata().attempt() == 1 {
+                Err("not yet".into())
+            } else {
+                Ok(())
+            }
         })
     })
 }
