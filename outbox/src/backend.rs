@@ -445,7 +445,8 @@ pub(crate) struct Guard {
     pub(crate) armed: Option<Arc<AtomicBool>>,
     /// Set to end the statement that runs. Only where a hook can do that.
     pub(crate) interrupted: Option<Arc<AtomicBool>>,
-    /// The handler runs on a connection that will be closed if this is dropped now.
+    /// The handler runs on a connection that will be closed if this is dropped now, or that was closed under it. A closed connection
+    /// still ends what was sent to it before.
     pub(crate) in_flight: bool,
 }
 
@@ -464,8 +465,8 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// A connection that is given back keeps no refusing hook. One that is closed must not be in the way until its
-    /// statement ends by itself.
+    /// A connection that is given back keeps no refusing hook. One that is closed keeps it to its end, and must not be in the way
+    /// until its statement ends by itself.
     fn drop(&mut self) {
         if self.in_flight {
             self.interrupt();

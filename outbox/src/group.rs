@@ -178,10 +178,11 @@ enum Broken<'a, DB: Backend> {
 
 impl<'a, DB: Backend> Run<'_, 'a, DB> {
     async fn all(mut self, session: &mut Session<DB>, members: Vec<Member<'a, DB>>) -> Ended<'a, DB> {
-        let ran = self.members(session, members).await;
-        self.guard.in_flight = false;
-        let broken = match ran {
-            Ok(()) => return Ended::Ours(self.ran),
+        let broken = match self.members(session, members).await {
+            Ok(()) => {
+                self.guard.in_flight = false;
+                return Ended::Ours(self.ran);
+            }
             Err(broken) => broken,
         };
         if matches!(broken, Broken::Lost(_)) && !DB::SAFE_TO_DROP {
@@ -190,6 +191,7 @@ impl<'a, DB: Backend> Run<'_, 'a, DB> {
             // While the guard still stands: what a dropped handler left behind must not be committed either.
             session.rollback().await;
         }
+        self.guard.in_flight &= !session.is_open();
         match broken {
             Broken::Crowded => Ended::Crowded,
             Broken::Lost(culprit) => {

@@ -67,6 +67,62 @@ async fn a_handler_spoils_its_connection_on_sqlite() {
     }
 }
 
+/// Ends its transaction at the first attempt, and then writes while another has the file, until its time is over.
+async fn outstay<DB: TestBackend>(ctx: &mut Context<DB>) -> Result<(), HandlerError> {
+    let metadata = ctx.metadata().clone();
+    let other: State<sqlx::Pool<DB>> = State::from_context(ctx)?;
+    let effect = |worker: &str| Effect {
+        message_id: metadata.id.to_string(),
+        consumer: metadata.consumer().to_owned(),
+        key: metadata.key.clone(),
+        worker: worker.to_owned(),
+    };
+    if metadata.attempt() == 1 {
+        DB::execute(ctx, "rollback").await?;
+        let mut other = other.acquire().await?;
+        DB::execute(&mut other, "begin immediate").await?;
+        tokio::spawn(async move {
+            tokio::time::sleep(HELD).await; // sleep-ok: how long the file is held is what is tested
+            DB::execute(&mut other, "rollback").await.expect("the other transaction ends");
+        });
+        DB::insert_effect(ctx, &effect("after rollback")).await?;
+    }
+    DB::insert_effect(ctx, &effect("in time")).await?;
+    Ok(())
+}
+
+handler!(Outstays, consumer "outstays", types [PLACED], run outstay);
+
+/// Longer than the handler's time and than its statement is given to end.
+const HELD: Duration = Duration::from_millis(800);
+
+#[tokio::test]
+async fn what_waits_on_a_closed_connection_is_never_committed_on_sqlite() {
+    let database = TestDatabase::<sqlx::Sqlite>::migrated().await.expect("SQLite needs no server");
+    let outbox = database.outbox();
+    let tx = outbox.begin().await.expect("begun");
+    tx.publish(Draft::new(PLACED.event_type, "{}")).expect("accepted");
+    tx.commit().await.expect("committed");
+    let config = ConsumerConfig {
+        // After everything that waits for the file has had it.
+        retry: Some(outbox::Retry::every(HELD * 2)),
+        ..ConsumerConfig::default()
+    };
+    let other = database.another_pool(1).await;
+    let consumers = outbox.consumers().handler::<Outstays>().state(other).config(config);
+    let consumers = consumers.options("outstays", |options| options.timeout = Duration::from_millis(100));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(consumers.build().expect("complete").run_until(async { drop(stopped.await) }));
+    outbox_tests::eventually("the second attempt", Duration::from_mins(1), async || {
+        database.count("effects").await > 0 && check::undone(&database).await == 0
+    })
+    .await;
+    stop.send(()).expect("the consumers still run");
+    running.await.expect("no consumer panics").expect("the consumers ran");
+    let by: Vec<_> = database.effects().await.into_iter().map(|effect| effect.worker).collect();
+    assert_eq!(by, ["in time"]);
+}
+
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_handler_spoils_its_connection_on_postgres() {
