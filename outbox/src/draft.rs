@@ -1,5 +1,6 @@
 //! Drafts: messages before they are stored, and the rules they must keep.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::codec::Codecs;
@@ -7,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
 use crate::headers::Headers;
 use crate::key::{self, Key};
-use crate::message::{MessageId, check_event_type, check_text};
+use crate::message::{MessageId, Payload, check_event_type, check_text};
 
 /// An untyped message to publish: any type name, any bytes.
 ///
@@ -18,7 +19,7 @@ use crate::message::{MessageId, check_event_type, check_text};
 ///     .aggregate_id("7");
 /// # Ok::<(), outbox::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Draft {
     id: Option<MessageId>,
     event_type: String,
@@ -31,6 +32,25 @@ pub struct Draft {
     content_type: String,
     headers: Headers,
     deliver: Option<DeliverAt>,
+}
+
+impl fmt::Debug for Draft {
+    /// The payload as [`Message`](crate::Message) shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft")
+            .field("id", &self.id)
+            .field("event_type", &self.event_type)
+            .field("version", &self.version)
+            .field("topic", &self.topic)
+            .field("source", &self.source)
+            .field("aggregate_id", &self.aggregate_id)
+            .field("key", &self.key)
+            .field("payload", &Payload(&self.payload))
+            .field("content_type", &self.content_type)
+            .field("headers", &self.headers)
+            .field("deliver", &self.deliver)
+            .finish()
+    }
 }
 
 /// When a delayed message is due.
