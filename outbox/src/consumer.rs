@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alive;
 use crate::backend::Backend;
+use crate::budget::Budget;
 use crate::config::ConsumerConfig;
 use crate::connections::{ConnectOptions, Connections};
 use crate::dispatch::Dispatch;
@@ -22,6 +23,7 @@ use crate::register::register;
 use crate::registry::{self, HandlerInfo, Registered};
 use crate::report::{Tally, Total};
 use crate::select::Consumer;
+use crate::signals::Signals;
 
 /// How far `remaining` counts.
 const COUNT_LIMIT: i64 = 10_000;
@@ -267,7 +269,7 @@ impl<DB: Backend> Consumers<DB> {
     /// As [`run_until`](Self::run_until).
     pub async fn run(self) -> Result<Report> {
         let mut signals = Signals::new()?;
-        let engine = self.start().await?;
+        let engine = self.start(Budget::default()).await?;
         let mut work = Work::spawn(&engine);
         signals.next().await;
         tracing::info!("stopping: finishing what is being handled");
@@ -287,7 +289,7 @@ impl<DB: Backend> Consumers<DB> {
     /// At the start only: [`NotMigrated`](ErrorKind::NotMigrated), [`Unsupported`](ErrorKind::Unsupported),
     /// [`Unavailable`](ErrorKind::Unavailable), [`ReadOnly`](ErrorKind::ReadOnly), [`Database`](ErrorKind::Database).
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report> {
-        let engine = self.start().await?;
+        let engine = self.start(Budget::default()).await?;
         let mut work = Work::spawn(&engine);
         shutdown.await;
         engine.dispatch.stop.cancel();
@@ -299,7 +301,7 @@ impl<DB: Backend> Consumers<DB> {
     /// # Errors
     /// As [`run_until`](Self::run_until), at any time.
     pub async fn run_once(self) -> Result<Report> {
-        let engine = self.start().await?;
+        let engine = self.start(Budget::default()).await?;
         let work = Work::beating(&engine);
         let worked = engine.clone().execute_once().await;
         work.end(&engine, worked).await
@@ -311,24 +313,39 @@ impl<DB: Backend> Consumers<DB> {
     /// # Errors
     /// As [`run_until`](Self::run_until), at any time.
     pub async fn run_until_idle(self) -> Result<Report> {
-        let engine = self.start().await?;
+        self.idle_or(Budget::default(), std::future::pending()).await
+    }
+
+    /// [`run_until_idle`](Self::run_until_idle), which begins nothing more when the budget is spent or `over` completes.
+    pub(crate) async fn idle_or(self, budget: Budget, over: impl Future<Output = ()>) -> Result<Report> {
+        let engine = self.start(budget).await?;
         let work = Work::beating(&engine);
         let mut executors = JoinSet::new();
         for _ in 0..self::executors::<DB>(&engine.dispatch.config) {
             executors.spawn(engine.clone().execute_until_idle());
         }
-        let mut worked = Ok(());
-        while worked.is_ok()
-            && let Some(executor) = executors.join_next().await
-        {
-            worked = executor.map_err(interrupted).flatten();
-        }
-        drop(executors);
+        let all = async move {
+            let mut worked = Ok(());
+            while worked.is_ok()
+                && let Some(executor) = executors.join_next().await
+            {
+                worked = executor.map_err(interrupted).flatten();
+            }
+            worked
+        };
+        tokio::pin!(all);
+        let worked = tokio::select! {
+            worked = &mut all => worked,
+            () = over => {
+                engine.dispatch.stop.cancel();
+                all.await
+            }
+        };
         work.end(&engine, worked).await
     }
 
     /// Checks the schema, registers the consumers, and says what is about to run.
-    async fn start(self) -> Result<Arc<Engine<DB>>> {
+    async fn start(self, budget: Budget) -> Result<Arc<Engine<DB>>> {
         let connections = Connections::new(&self.outbox, executors::<DB>(&self.config), self.listener);
         let mut session = connections.acquire().await?;
         let failed = |error| Error::database(DB::kind(&error), "look at the database", error);
@@ -347,7 +364,8 @@ impl<DB: Backend> Consumers<DB> {
             );
         }
         let consumers = rows.into_iter().zip(self.registered);
-        let consumers: Vec<_> = consumers.map(|(row, registered)| Consumer::new(row, registered)).collect();
+        let consumers: Vec<_> =
+            consumers.map(|(row, registered)| Consumer::new(row, registered, budget.clone())).collect();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             database = DB::DATABASE,
@@ -497,35 +515,4 @@ impl Work {
 
 fn interrupted(error: tokio::task::JoinError) -> Error {
     Error::new(ErrorKind::Unavailable, "an executor was interrupted").with_source(error)
-}
-
-/// The signals that end a run.
-struct Signals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    /// Listening begins here, so that a signal during the start is not lost.
-    fn new() -> Result<Self> {
-        Ok(Self {
-            #[cfg(unix)]
-            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(
-                |cause| {
-                    Error::new(ErrorKind::Config, "cannot listen for signals; use `run_until` instead")
-                        .with_source(cause)
-                },
-            )?,
-        })
-    }
-
-    async fn next(&mut self) {
-        #[cfg(unix)]
-        tokio::select! {
-            _ = self.terminate.recv() => (),
-            _ = tokio::signal::ctrl_c() => (),
-        }
-        #[cfg(not(unix))]
-        let _ = tokio::signal::ctrl_c().await;
-    }
 }

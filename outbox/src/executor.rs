@@ -113,7 +113,7 @@ impl<DB: Backend> Engine<DB> {
         trip
     }
 
-    /// Works until no consumer has anything runnable. What waits for its due time is not waited for; what its consumer's rate does
+    /// Works until no consumer has anything runnable, or the run is over. What waits for its due time is not waited for; what its consumer's rate does
     /// not allow yet is.
     pub(crate) async fn execute_until_idle(self: Arc<Self>) -> Result<()> {
         let mut slot = Slot::new(&self);
@@ -122,7 +122,11 @@ impl<DB: Backend> Engine<DB> {
             let (mut worked, mut limited) = (false, Duration::ZERO);
             // In turn, so that a long backlog of one keeps no other waiting.
             for consumer in 0..self.consumers.len() {
-                let wait = self.consumers[consumer].limit.wait();
+                let limit = &self.consumers[consumer].limit;
+                if self.dispatch.stop.is_cancelled() || limit.is_spent() {
+                    return Ok(());
+                }
+                let wait = limit.wait();
                 if !wait.is_zero() {
                     limited = if limited.is_zero() { wait } else { limited.min(wait) };
                     continue;
@@ -139,7 +143,7 @@ impl<DB: Backend> Engine<DB> {
             if !worked && limited.is_zero() {
                 return Ok(());
             } else if !worked {
-                tokio::time::sleep(limited).await;
+                self.dispatch.stop.run_until_cancelled(tokio::time::sleep(limited)).await;
             }
         }
     }

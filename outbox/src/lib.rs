@@ -9,6 +9,8 @@ mod attempt;
 )]
 mod backend;
 mod backfill;
+mod bounded;
+mod budget;
 #[cfg(feature = "macros")]
 mod catalog;
 mod claim;
@@ -62,6 +64,7 @@ mod round;
 mod select;
 mod session;
 mod settle;
+mod signals;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transaction;
@@ -76,6 +79,7 @@ pub use erased_serde;
 
 pub use crate::admin::{Admin, Changed, Dead, DeadLetter, FailedAttempt};
 pub use crate::backend::Backend;
+pub use crate::bounded::{Bounds, RunLock, Sweep};
 pub use crate::codec::Codec;
 pub use crate::config::{Config, ConsumerConfig, Tables};
 pub use crate::consumer::{Consumers, ConsumersBuilder, Report};

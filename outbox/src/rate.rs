@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::budget::Budget;
+
 /// How many messages in which time: what a process allows a consumer at most.
 ///
 /// ```
@@ -105,9 +107,12 @@ fn signed(number: u128) -> i128 {
     i128::try_from(number).unwrap_or(i128::MAX / 4)
 }
 
-/// The limit of a consumer in this process, if it has one. Clones share it.
+/// What a consumer may handle in this process: so many messages in a time, and no more than there is for the whole run. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Limit(Option<Arc<Shared>>);
+pub(crate) struct Limit {
+    rate: Option<Arc<Shared>>,
+    budget: Budget,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -116,25 +121,35 @@ struct Shared {
 }
 
 impl Limit {
-    pub(crate) fn new(rate: Option<Rate>) -> Self {
+    pub(crate) fn new(rate: Option<Rate>, budget: Budget) -> Self {
         let shared = |rate| Shared { since: Instant::now(), bucket: Mutex::new(Bucket::new(rate, 0)) };
-        Self(rate.map(|rate| Arc::new(shared(rate))))
+        Self { rate: rate.map(|rate| Arc::new(shared(rate))), budget }
     }
 
     /// How many of so many messages may be handled now. They count as handled, unless they are [given
     /// back](Self::give_back).
     pub(crate) fn take(&self, wanted: usize) -> usize {
-        self.ask(wanted, |bucket, now| count(bucket.take(now, number(wanted))))
+        let there = self.budget.take(wanted);
+        let taken = self.ask(there, |bucket, now| count(bucket.take(now, number(there))));
+        self.budget.give_back(there - taken);
+        taken
     }
 
     /// Messages that were not handled after all.
     pub(crate) fn give_back(&self, messages: usize) {
         self.ask((), |bucket, _| bucket.give_back(number(messages)));
+        self.budget.give_back(messages);
     }
 
     /// How many of so many could be taken.
     pub(crate) fn room(&self, wanted: usize) -> usize {
+        let wanted = self.budget.room(wanted);
         self.ask(wanted, |bucket, now| count(bucket.tokens(now)).min(wanted))
+    }
+
+    /// Whether the run is over for all consumers.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.is_spent()
     }
 
     /// How long to wait before it is worth to look for messages.
@@ -156,7 +171,7 @@ impl Limit {
     }
 
     fn ask<T>(&self, without: T, ask: impl FnOnce(&mut Bucket, i128) -> T) -> T {
-        let Some(shared) = &self.0 else { return without };
+        let Some(shared) = &self.rate else { return without };
         let mut bucket = shared.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that for the bucket it never goes back.
         ask(&mut bucket, signed(shared.since.elapsed().as_nanos()))
@@ -298,17 +313,28 @@ mod tests {
 
     #[test]
     fn without_a_rate_nothing_is_limited() {
-        let limit = Limit::new(None);
+        let limit = Limit::new(None, Budget::default());
         assert_eq!((limit.take(7), limit.room(9), limit.wait()), (7, 9, Duration::ZERO));
-        let shared = Limit::new(Some(Rate { messages: 1, per: Duration::from_hours(1) }));
+        let shared = Limit::new(Some(Rate { messages: 1, per: Duration::from_hours(1) }), Budget::default());
         assert_eq!((shared.clone().take(7), shared.take(7), shared.room(7)), (1, 0, 0));
         assert!(shared.wait() > Duration::from_mins(50));
-        let shared = Limit::new(Some(Rate::per_second(100)));
+        let shared = Limit::new(Some(Rate::per_second(100)), Budget::default());
         let mut allowance = Allowance::none(&shared);
         allowance.fill(8);
         allowance.fill(8);
         assert!(allowance.left() == 8 && shared.room(10) < 10);
         drop(allowance);
         assert_eq!(shared.room(10), 10);
+    }
+
+    #[test]
+    fn what_the_rate_refuses_stays_in_the_budget() {
+        let budget = Budget::of(Some(3));
+        let slow = Rate { messages: 1, per: Duration::from_hours(1) };
+        let (one, other) = (Limit::new(Some(slow), budget.clone()), Limit::new(None, budget));
+        assert_eq!((one.take(9), one.take(9), one.is_spent()), (1, 0, false));
+        assert_eq!((other.room(9), other.take(9), one.is_spent(), one.room(9)), (2, 2, true, 0));
+        one.give_back(1);
+        assert_eq!((other.room(9), one.take(9)), (1, 1));
     }
 }

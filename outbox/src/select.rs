@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::{Backend, Claimed, ConsumerRow, Lane, Mark, Next, Place, SqlResult, StoredMessage};
+use crate::budget::Budget;
 use crate::claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Member;
@@ -34,7 +35,7 @@ pub(crate) struct Consumer<DB: Backend> {
     pub(crate) registered: Registered<DB>,
     /// The name that it was made with.
     keyed: Arc<str>,
-    /// How many messages this process may handle in a time.
+    /// How many messages this process may handle.
     pub(crate) limit: Limit,
     /// How many calls may still begin, where they are made outside of transactions.
     pub(crate) calls: Arc<Semaphore>,
@@ -43,11 +44,11 @@ pub(crate) struct Consumer<DB: Backend> {
 }
 
 impl<DB: Backend> Consumer<DB> {
-    pub(crate) fn new(row: ConsumerRow, registered: Registered<DB>) -> Self {
+    pub(crate) fn new(row: ConsumerRow, registered: Registered<DB>, budget: Budget) -> Self {
         let calls =
             usize::try_from(registered.concurrency()).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let keyed = row.first_name.as_str().into();
-        let limit = Limit::new(registered.rate());
+        let limit = Limit::new(registered.rate(), budget);
         Self {
             row,
             keyed,

@@ -7,7 +7,7 @@ mod common;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use outbox::Outbox;
+use outbox::{Bounds, Outbox};
 use outbox_tests::TestBackend;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,7 +73,7 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
             }
             terminated.recv().await;
         }
-        ("run", [started]) => {
+        ("run" | "run within", [started]) => {
             let started = PathBuf::from(started);
             let script = Script::<DB>::new(move |ctx| {
                 let started = started.clone();
@@ -86,7 +86,11 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
                     record(ctx).await
                 })
             });
-            outbox.consumers().handler::<Ledger>().state(script).config(quick()).build()?.run().await?;
+            let consumers = outbox.consumers().handler::<Ledger>().state(script).config(quick()).build()?;
+            match work {
+                "run" => consumers.run().await?,
+                _ => consumers.run_within(Bounds::default()).await?,
+            };
         }
         // The builds of a rolling deploy in which a consumer is renamed.
         ("consume", [build]) => {

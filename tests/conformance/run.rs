@@ -166,18 +166,21 @@ async fn a_terminated_process_finishes_what_was_begun_and_exits_cleanly<DB: Test
 ) {
     let outbox = database.outbox();
     register(&outbox).await;
-    for n in 0..3 {
-        publish(&outbox, placed_as(&n.to_string(), "7")).await;
+    for (work, first) in [("run", 0), ("run within", 10)] {
+        for n in first..first + 3 {
+            publish(&outbox, placed_as(&n.to_string(), "7")).await;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let started = folder.path().join("started");
+        let mut process = child(work, &database, &[started.to_str().expect("temporary paths are UTF-8")]);
+        eventually("the handler to begin", LONG, async || started.exists()).await;
+        let status = tokio::task::spawn_blocking(move || process.terminate()).await.expect("no panic");
+        assert!(status.expect("it was sent").success());
+        let last = handled(&database).await.pop();
+        assert_eq!(last, Some(first.to_string()), "{work}: it was finished and nothing else was begun");
+        assert_eq!(database.count("outbox_delivery").await, 2);
+        assert_eq!(drain(&outbox, &Script::record()).await.handled, 2);
     }
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let started = folder.path().join("started");
-    let mut process = child("run", &database, &[started.to_str().expect("temporary paths are UTF-8")]);
-    eventually("the handler to begin", LONG, async || started.exists()).await;
-    let status = tokio::task::spawn_blocking(move || process.terminate()).await.expect("no panic");
-    assert!(status.expect("it was sent").success());
-    assert_eq!(handled(&database).await, ["0"], "it was finished and nothing else was begun");
-    assert_eq!(database.count("outbox_delivery").await, 2);
-    assert_eq!(drain(&outbox, &Script::record()).await.handled, 2);
     assert!(database.effects().await.iter().all(|effect| effect.worker == "attempt 1"));
 }
 
