@@ -1,0 +1,2 @@
+-- Removes a consumer's recorded attempts of removed messages: ? consumer.
+delete from /*schema*/outbox_attempt where consumer = ? and seq in (/*numbers*/0);
