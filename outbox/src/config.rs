@@ -131,7 +131,7 @@ impl Default for ConsumerConfig {
             shutdown_grace: Duration::from_secs(30),
             idle_grace: Duration::from_secs(10),
             retention: Retention::default(),
-            maintenance_interval: Duration::from_secs(60),
+            maintenance_interval: Duration::from_mins(1),
         }
     }
 }

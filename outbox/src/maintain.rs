@@ -49,7 +49,7 @@ impl<DB: Backend> Engine<DB> {
         if !begun {
             return Ok(());
         }
-        let mut pruner = Pruner {
+        let mut run = Pruner {
             outbox: &dispatch.outbox,
             pool: dispatch.connections.maintenance(),
             retention: &dispatch.config.retention,
@@ -60,11 +60,11 @@ impl<DB: Backend> Engine<DB> {
             positions: Positions::default(),
             done: Pruned::default(),
         };
-        let pruned = pruner.run().await;
-        let Pruned { delivered, unrouted, dead, marks, complete } = pruner.done;
+        let ran = run.run().await;
+        let Pruned { delivered, unrouted, dead, marks, complete } = run.done;
         tracing::debug!(delivered, unrouted, dead, marks, complete, "pruned");
-        let ended = self.end_pruning(pruned.as_ref().err()).await;
-        pruned.and(ended)
+        let ended = self.end_pruning(ran.as_ref().err()).await;
+        ran.and(ended)
     }
 
     /// Who prunes is said by a row, and each batch asks it under its lock: the clock only keeps runs apart.

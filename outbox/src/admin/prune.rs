@@ -36,7 +36,7 @@ impl Prune {
 
     /// Change nothing, only say what would be removed. Every batch is done and rolled back.
     ///
-    /// Messages that only a dead one keeps, which would be discarded before, are not counted.
+    /// What would only go because something else went before is not counted: the message of a dead one, the marks of a message.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
@@ -64,7 +64,7 @@ impl<DB: Backend> Admin<DB> {
     /// # async fn example(outbox: Outbox<sqlx::Sqlite>) -> outbox::Result<()> {
     /// let day = Duration::from_hours(24);
     /// let older = Retention { delivered: Some(day), ..Retention::default() };
-    /// let pruned = outbox.admin().prune(&Prune::older_than(older).budget(Duration::from_secs(60))).await?;
+    /// let pruned = outbox.admin().prune(&Prune::older_than(older).budget(Duration::from_mins(1))).await?;
     /// println!("{} messages are gone", pruned.delivered);
     /// # Ok(()) }
     /// ```

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sqlx::{MySql, MySqlConnection, Row as _, query, query_scalar, raw_sql};
+use sqlx::{MySql, MySqlConnection, Row as _, SqlStr, query, query_scalar, raw_sql};
 
-use super::{Server, optional_text, repeated, text, with_numbers};
+use super::{Server, optional_text, repeated, text};
 use crate::backend::{
     Ages, Lane, Maintaining, Maintenance, OldDead, Position, Positions, Range, RemovedMessages, SqlResult,
     micros, statement,
 };
 
-/// How many values a list has at most: from 1 000 on MariaDB makes a table of it.
+/// How many values a list has at most.
 const LIST: usize = 500;
 
 impl Maintaining for MySql {
@@ -68,10 +68,10 @@ impl Maintaining for MySql {
                 continue;
             }
             removed.found += seqs.len();
-            let remove = raw_sql(with_numbers(&sql.message_prune, &seqs));
+            let remove = raw_sql(of(&sql.message_prune, &seqs));
             removed.removed += remove.execute(&mut *conn).await?.rows_affected();
             for consumer in &consumers {
-                let remove = query(with_numbers(&sql.attempt_prune, &seqs)).persistent(false);
+                let remove = query(of(&sql.attempt_prune, &seqs)).persistent(false);
                 remove.bind(consumer.try_get::<i16, _>("id")?).execute(&mut *conn).await?;
             }
             let mut unrouted = BTreeMap::<&str, Vec<i64>>::new();
@@ -81,7 +81,7 @@ impl Maintaining for MySql {
                 }
             }
             for (event_type, seqs) in unrouted {
-                let gone = query(with_numbers(&sql.unrouted_prune, &seqs)).persistent(false);
+                let gone = query(of(&sql.unrouted_prune, &seqs)).persistent(false);
                 removed.unrouted += gone.bind(event_type).execute(&mut *conn).await?.rows_affected();
             }
         }
@@ -116,11 +116,11 @@ impl Maintaining for MySql {
         for (consumer, ids) in found {
             for ids in ids.chunks(LIST) {
                 let removing = statement(repeated(&sql.mark_prune, ids.len(), |_, each| each.to_owned()));
-                let mut remove = query(removing).persistent(false).bind(consumer);
+                let mut remove = query(removing).persistent(false);
                 for id in ids {
                     remove = remove.bind(id);
                 }
-                removed += remove.execute(&mut *conn).await?.rows_affected();
+                removed += remove.bind(consumer).execute(&mut *conn).await?.rows_affected();
             }
         }
         Ok(removed)
@@ -199,4 +199,10 @@ impl Maintaining for MySql {
         let end = query(sql.maintenance_end.clone()).bind(error).bind(error).bind(error).bind(holder);
         Ok(end.execute(conn).await?.rows_affected())
     }
+}
+
+/// A statement about the messages of these numbers.
+fn of(sql: &SqlStr, seqs: &[i64]) -> SqlStr {
+    let number = |at: usize, each: &str| each.replace("/*number*/0", &seqs[at].to_string());
+    statement(repeated(sql, seqs.len(), number))
 }
