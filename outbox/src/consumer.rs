@@ -325,8 +325,8 @@ impl<DB: Backend> Consumers<DB> {
             executors.spawn(engine.clone().execute_until_idle());
         }
         let mut worked = Ok(());
-        while let Some(executor) = executors.join_next().await
-            && worked.is_ok()
+        while worked.is_ok()
+            && let Some(executor) = executors.join_next().await
         {
             worked = executor.map_err(interrupted).flatten();
         }

@@ -1,13 +1,14 @@
 //! Drafts: messages before they are stored, and the rules they must keep.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::codec::Codecs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
-use crate::headers::Headers;
+use crate::headers::{CAUSATION_ID, CORRELATION_ID, Headers};
 use crate::key::{self, Key};
-use crate::message::{MessageId, check_event_type, check_text};
+use crate::message::{Message, MessageId, Payload, check_event_type, check_text};
 
 /// An untyped message to publish: any type name, any bytes.
 ///
@@ -18,7 +19,7 @@ use crate::message::{MessageId, check_event_type, check_text};
 ///     .aggregate_id("7");
 /// # Ok::<(), outbox::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Draft {
     id: Option<MessageId>,
     event_type: String,
@@ -30,7 +31,33 @@ pub struct Draft {
     payload: Vec<u8>,
     content_type: String,
     headers: Headers,
+    causation_id: Option<String>,
+    correlation_id: Option<String>,
+    /// What a cause gives it.
+    links: Headers,
     deliver: Option<DeliverAt>,
+}
+
+impl fmt::Debug for Draft {
+    /// The payload as [`Message`](crate::Message) shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft")
+            .field("id", &self.id)
+            .field("event_type", &self.event_type)
+            .field("version", &self.version)
+            .field("topic", &self.topic)
+            .field("source", &self.source)
+            .field("aggregate_id", &self.aggregate_id)
+            .field("key", &self.key)
+            .field("payload", &Payload(&self.payload))
+            .field("content_type", &self.content_type)
+            .field("headers", &self.headers)
+            .field("causation_id", &self.causation_id)
+            .field("correlation_id", &self.correlation_id)
+            .field("links", &self.links)
+            .field("deliver", &self.deliver)
+            .finish()
+    }
 }
 
 /// When a delayed message is due.
@@ -61,6 +88,9 @@ impl Draft {
             payload: payload.into(),
             content_type: "application/json".into(),
             headers: Headers::new(),
+            causation_id: None,
+            correlation_id: None,
+            links: Headers::new(),
             deliver: None,
         }
     }
@@ -82,6 +112,9 @@ impl Draft {
             payload: event.encode(writer)?,
             content_type: writer.content_type().into(),
             headers,
+            causation_id: None,
+            correlation_id: None,
+            links: Headers::new(),
             deliver: None,
         })
     }
@@ -139,6 +172,31 @@ impl Draft {
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// Published because of this message: the draft gets the [headers](Headers) that link it to that one, where they are not
+    /// set. What a handler publishes on its [`Context`](crate::Context) gets those of the message that it handles by itself;
+    /// this is for the members of a batch, and for what a broker brought.
+    #[must_use]
+    pub fn caused_by(mut self, cause: &Message) -> Self {
+        self.links = Headers::links(cause.id.as_str(), &cause.headers);
+        self
+    }
+
+    /// The id of what this message is published because of, in place of that of the message that is handled: 1 to 255 bytes
+    /// without control characters.
+    #[must_use]
+    pub fn causation_id(mut self, id: impl Into<String>) -> Self {
+        self.causation_id = Some(id.into());
+        self
+    }
+
+    /// What this message has in common with others, in place of what it would get from the message that is handled: the id of a
+    /// request, for example. 1 to 255 bytes without control characters. All that it leads to will have it too.
+    #[must_use]
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
         self
     }
 
@@ -211,12 +269,15 @@ impl Draft {
             (None, Some(aggregate)) => Some(Key::of_aggregate(&topic, aggregate)),
             (None, None) => None,
         };
+        let mut headers = self.headers;
+        for (header, id) in [(CAUSATION_ID, self.causation_id), (CORRELATION_ID, self.correlation_id)] {
+            if let Some(id) = id {
+                headers.insert(header, id).map_err(in_message)?;
+            }
+        }
+        headers.fill(self.links);
         let id = self.id.unwrap_or_else(new_id);
-        let headers = if self.headers.is_empty() {
-            None
-        } else {
-            Some(serde_json::to_string(&self.headers).expect("a map of strings is JSON"))
-        };
+        let headers = if headers.is_empty() { None } else { Some(as_json(&headers)) };
         Ok(Outgoing {
             slot: key::slot(key.as_ref(), id.as_str()),
             id,
@@ -251,6 +312,24 @@ pub(crate) struct Outgoing {
     pub(crate) deliver: Option<DeliverAt>,
 }
 
+impl Outgoing {
+    /// Adds what links it to the message whose handler publishes it.
+    pub(crate) fn link(&mut self, cause: &Message) {
+        let mut headers = match &self.headers {
+            Some(json) => serde_json::from_str(json).expect("it was written here"),
+            None => Headers::new(),
+        };
+        headers.fill(Headers::links(cause.id.as_str(), &cause.headers));
+        if !headers.is_empty() {
+            self.headers = Some(as_json(&headers));
+        }
+    }
+}
+
+fn as_json(headers: &Headers) -> String {
+    serde_json::to_string(headers).expect("a map of strings is JSON")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,6 +357,9 @@ mod tests {
             (Draft::new("t", "").key(long.clone()), "the ordering key has 256 bytes"),
             (Draft::new("t", "").source("a\0"), "the source contains a NUL"),
             (Draft::new("t", "").content_type(""), "the content type is empty"),
+            (Draft::new("t", "").causation_id(""), "`outbox-causation-id` holds an id of 1 to 255 bytes"),
+            (Draft::new("t", "").correlation_id(long.clone()), "and was given 256"),
+            (Draft::new("t", "").correlation_id("a\nb"), "control character"),
             (Draft::new("t", "").deliver_at(UNIX_EPOCH + HORIZON * 2), "after the year 9999"),
             (Draft::new("t", "").deliver_after(Duration::MAX), "more than a hundred years"),
         ] {

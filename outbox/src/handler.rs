@@ -53,8 +53,10 @@ impl<DB: Backend> Context<DB> {
         states: States,
         shutdown: Shutdown,
     ) -> Self {
-        let (refused, buffer) = (Vec::new(), Buffer::default());
-        Self { session, outbox, messages, batched, refused, states, shutdown, buffer }
+        // A batch is many causes.
+        let cause = if batched { None } else { messages.first().map(|metadata| metadata.message.clone()) };
+        let buffer = Buffer::caused_by(cause);
+        Self { session, outbox, messages, batched, refused: Vec::new(), states, shutdown, buffer }
     }
 
     pub(crate) fn into_parts(self) -> Left<DB> {
@@ -62,6 +64,10 @@ impl<DB: Backend> Context<DB> {
     }
 
     /// Publishes an event with this handler's commit. If the handler fails, so it never existed.
+    ///
+    /// What is published on a context, in any way, is linked to the message that is handled by its [headers](crate::Headers). The
+    /// handler of a batch says of which member: `ctx.publish(ctx.draft(&event)?.caused_by(&envelope.metadata))`. What it
+    /// publishes otherwise has no cause.
     ///
     /// # Errors
     /// [`Encode`](crate::ErrorKind::Encode) and [`InvalidMessage`](crate::ErrorKind::InvalidMessage).
@@ -75,6 +81,14 @@ impl<DB: Backend> Context<DB> {
     /// [`InvalidMessage`](crate::ErrorKind::InvalidMessage).
     pub fn publish(&self, draft: Draft) -> Result<MessageId> {
         Ok(self.buffer.add(self.outbox.check(draft)?))
+    }
+
+    /// A draft of an event, as [`Outbox::draft`].
+    ///
+    /// # Errors
+    /// [`Encode`](crate::ErrorKind::Encode), and [`InvalidMessage`](crate::ErrorKind::InvalidMessage) for its headers.
+    pub fn draft<E: OutboxEvent>(&self, event: &E) -> Result<Draft> {
+        self.outbox.draft(event)
     }
 
     /// The message that is handled, and which attempt this is; of a batch the first.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::headers::Headers;
+use crate::headers::{CAUSATION_ID, CORRELATION_ID, Headers};
 
 /// The longest id, key, event type, topic, source or aggregate id, in bytes; the same on every database.
 pub(crate) const MAX_TEXT: usize = 255;
@@ -132,6 +132,19 @@ impl fmt::Debug for Payload<'_> {
 }
 
 impl Message {
+    /// The id of the message whose handler has published this one, from the header `outbox-causation-id`.
+    #[must_use]
+    pub fn causation_id(&self) -> Option<&str> {
+        self.headers.get(CAUSATION_ID)
+    }
+
+    /// What this message has in common with all that one message led to, from the header `outbox-correlation-id`: the id of
+    /// that first message, unless somebody has set another. `None` for that message itself.
+    #[must_use]
+    pub fn correlation_id(&self) -> Option<&str> {
+        self.headers.get(CORRELATION_ID)
+    }
+
     /// Reads a message from the JSON that [`to_json`](Self::to_json) writes.
     ///
     /// # Errors

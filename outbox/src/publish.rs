@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::draft::{Draft, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
-use crate::message::MessageId;
+use crate::message::{Message, MessageId};
 use crate::notice::{Notice, Notices, Notifier};
 use crate::wake::Wake;
 
@@ -371,10 +371,21 @@ impl<'t, DB: Backend> Accept<'t, DB> for &'t mut Transaction<'_, DB> {
 
 /// Messages that wait for the end of their transaction, in the order of their publishes.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer(Mutex<Vec<Outgoing>>);
+pub(crate) struct Buffer {
+    messages: Mutex<Vec<Outgoing>>,
+    /// What they are published because of.
+    cause: Option<Arc<Message>>,
+}
 
 impl Buffer {
-    pub(crate) fn add(&self, message: Outgoing) -> MessageId {
+    pub(crate) fn caused_by(cause: Option<Arc<Message>>) -> Self {
+        Self { cause, ..Self::default() }
+    }
+
+    pub(crate) fn add(&self, mut message: Outgoing) -> MessageId {
+        if let Some(cause) = &self.cause {
+            message.link(cause);
+        }
         let id = message.id.clone();
         self.lock().push(message);
         id
@@ -404,7 +415,7 @@ impl Buffer {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Outgoing>> {
         // Nothing that can panic runs under the lock, and a handler's panic elsewhere leaves whole messages.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

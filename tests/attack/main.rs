@@ -12,6 +12,7 @@ mod pinned;
 mod publish;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod servers;
+mod soak;
 mod sqlite;
 mod workers;
 

@@ -108,6 +108,11 @@ impl<DB: TestBackend> Operator<DB> {
         count
     }
 
+    /// What was requeued of a consumer.
+    pub(crate) fn requeued_at(&self, consumer: &str) -> BTreeSet<Pair> {
+        self.requeued.iter().filter(|(at, _)| at == consumer).cloned().collect()
+    }
+
     async fn dead(&self, which: &Dead) -> BTreeSet<Pair> {
         loop {
             match self.admin.dead(which).await {

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use crate::check::{self, Numbers, count};
 use crate::operator::{Operator, Pair, UNREADABLE, operate};
 use crate::publish::{Body, Load, Publishers, Sent};
+use crate::soak;
 use crate::workers::{self, Log, Workers};
 
 /// The consumer that goes on behind a dead message.
@@ -60,7 +61,7 @@ async fn attack<DB: TestBackend>(attack: Attack) {
     let over = Arc::new(AtomicBool::new(false));
     let operating = tokio::spawn(operate(operator.clone(), over.clone()));
 
-    let (begun, budget) = (Instant::now(), Duration::from_secs(8));
+    let (begun, budget) = (Instant::now(), soak::lasts(Duration::from_secs(8)));
     let (mut looks, mut lost) = (0, 0);
     let mut second = tokio::time::interval(Duration::from_secs(1));
     while begun.elapsed() < budget || !operator.lock().await.has_done_everything() {
@@ -118,12 +119,17 @@ async fn attack<DB: TestBackend>(attack: Attack) {
     })
     .await;
     numbers.add("seconds until all was done", begun.elapsed().as_secs());
+    let broken = workers.kills + workers.stops + lost;
     workers.terminate();
     add_up("in the end", &database, &sent, &operator, &mut numbers).await;
+    let requeued = operator.requeued_at(SKIPS);
+    let out_of_order = count(overtaken(&handled(&database).await, &requeued));
+    let of = format!("{}, with an operator", DB::NAME);
+    soak::note(&database, &of, broken, operator.discarded.len(), out_of_order).await;
     for (reason, count) in &log.reasons() {
         numbers.add(reason, count);
     }
-    numbers.judge(&format!("{}, with an operator", DB::NAME));
+    numbers.judge(&of);
 }
 
 /// Checks that every message is, for each consumer, in exactly one place, and that this is its place.
@@ -193,8 +199,7 @@ async fn add_up<DB: TestBackend>(
         .collect();
     let spoiled = handled.iter().filter(|handled| bad.contains(handled.message.as_str())).count();
     numbers.expect("handled although it cannot be", count(spoiled), 0);
-    let requeued: BTreeSet<Pair> =
-        operator.requeued.iter().filter(|(consumer, _)| consumer == SKIPS).cloned().collect();
+    let requeued = operator.requeued_at(SKIPS);
     numbers.add("handled after a later one of the key", overtaken(&handled, &BTreeSet::new()));
     numbers.expect("of these never dead", count(overtaken(&handled, &requeued)), 0);
 }

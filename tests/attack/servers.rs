@@ -8,6 +8,7 @@ use outbox_tests::{TestBackend, TestDatabase, eventually};
 
 use crate::check::{self, Numbers};
 use crate::publish::{Load, Publishers};
+use crate::soak;
 use crate::workers::{self, Log, Workers};
 
 /// What is published on PostgreSQL.
@@ -68,7 +69,7 @@ async fn nothing_is_lost_doubled_or_out_of_order<DB: TestBackend>(name: &str, lo
         })
         .collect();
 
-    let (begun, budget) = (Instant::now(), Duration::from_secs(16));
+    let (begun, budget) = (Instant::now(), soak::lasts(Duration::from_secs(16)));
     let (mut looks, mut lost) = (0, 0);
     let mut second = tokio::time::interval(Duration::from_secs(1));
     while begun.elapsed() < budget || !check::late_has_begun(&database).await {
@@ -118,11 +119,16 @@ async fn nothing_is_lost_doubled_or_out_of_order<DB: TestBackend>(name: &str, lo
     numbers.add("looks at the states under attack", looks);
     numbers.add("seconds until all was handled", drained.elapsed().as_secs());
     numbers.add("processes ended by themselves", workers.ended);
+    let workers_broken = workers.kills + workers.stops;
     workers.terminate();
     let reasons = log.reasons();
     for (reason, count) in &reasons {
         numbers.add(reason, count);
     }
+    let out_of_order = check::order_violations(&database).await
+        + check::count(check::commit_order_violations(&database, &sent).await);
+    let broken = workers_broken + lost;
+    soak::note(&database, DB::NAME, broken, 0, out_of_order).await;
     check::late(&database, &mut numbers).await;
     check::all(&database, &sent, &mut numbers).await;
     let guarded = reasons.keys().any(|reason| reason.contains("rows were in the expected state"));

@@ -62,6 +62,7 @@ macro_rules! on_each_database {
 }
 
 mod bad_input;
+mod causation;
 mod content;
 mod delivery;
 mod evolution;

@@ -34,9 +34,9 @@ const CALLING: &[&str] = &[
     "call committed:5",
 ];
 
-const LEASE: Duration = Duration::from_millis(1_500);
+pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
 
-fn calling(max_attempts: u32) -> Task {
+pub(crate) fn calling(max_attempts: u32) -> Task {
     let lease = u64::try_from(LEASE.as_millis()).expect("small");
     Task::Call(Call { lease, max_attempts, pause: 100, group: 3 })
 }
@@ -101,7 +101,7 @@ async fn a_caller_that_dies_anywhere_leaves_nothing_uncalled<DB: TestBackend>() 
 }
 
 /// When the lease ends that is there, since 1970, by the database's clock.
-async fn lease_end<DB: TestBackend>(scene: &Scene<DB>) -> Duration {
+pub(crate) async fn lease_end<DB: TestBackend>(scene: &Scene<DB>) -> Duration {
     let micros = match DB::NAME {
         "SQLite" => "leased_until",
         "MySQL" => "timestampdiff(microsecond, '1970-01-01', leased_until)",

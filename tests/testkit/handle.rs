@@ -73,6 +73,8 @@ async fn its_work_and_what_it_publishes_are_in_the_transaction() {
     assert_eq!(outcome, Outcome::Handled);
     assert_published!(&published, OrderShipped, |event| event.order_id == 7).times(1);
     assert_eq!(published.len(), 1);
+    assert!(published[0].causation_id().is_some(), "the event is its cause, as it is in production");
+    assert_eq!(published[0].correlation_id(), published[0].causation_id());
     assert_published!(&mut tx, OrderShipped).times(1);
     assert_published!(&mut tx, OrderPaid).times(1);
     assert_eq!(shipped(&mut tx).await, 1);

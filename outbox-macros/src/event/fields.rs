@@ -67,6 +67,7 @@ pub(super) fn headers<'a>(given: &[Given<'a>], errors: &mut Errors) -> Vec<Heade
 /// The rules that a message applies to each header; here they are heard before the first publish.
 fn check_header(name: &str) -> Result<(), (String, &'static str)> {
     const RESERVED: [&str; 5] = ["outbox-", "ce-", "ce_", "cloudevents:", "cloudevents_"];
+    const LINKS: [&str; 2] = ["outbox-causation-id", "outbox-correlation-id"];
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&byte);
     if name.is_empty() || name.len() > 255 || !name.bytes().all(is_token) {
         return Err((
@@ -81,6 +82,9 @@ fn check_header(name: &str) -> Result<(), (String, &'static str)> {
         ));
     }
     let lower = name.to_ascii_lowercase();
+    if LINKS.contains(&name) {
+        return Ok(());
+    }
     if RESERVED.iter().any(|prefix| lower.starts_with(prefix)) {
         return Err((
             format!("the header `{name}` is reserved"),

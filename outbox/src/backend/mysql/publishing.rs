@@ -19,8 +19,9 @@ pub(super) const GATES: u32 = 1_024;
 /// How many messages go in one statement. The optimizers give up on lists of more than a few hundred.
 const ROWS: usize = 64;
 
-/// How many bytes: a packet has 16 MiB by default, and one that is larger costs the connection.
-const BYTES: usize = 4 * 1024 * 1024;
+/// How many bytes of payloads and headers. A packet that is larger than the server allows costs the connection: the default is
+/// 16 MiB, and 4 MiB is met too.
+const BYTES: usize = 2 * 1024 * 1024;
 
 impl Publishing for MySql {
     async fn publish_one(
@@ -168,7 +169,7 @@ fn chunks<'a>(messages: &'a [&'a Outgoing]) -> impl Iterator<Item = &'a [&'a Out
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = rest.iter().take(ROWS).take_while(|message| {
-            bytes += message.payload.len();
+            bytes += message.payload.len() + message.headers.as_ref().map_or(0, String::len);
             bytes <= BYTES
         });
         let (chunk, behind) = rest.split_at(fits.count().max(1).min(rest.len()));
