@@ -10,6 +10,10 @@ use crate::faults;
 use crate::message::MessageId;
 use crate::publish::Outbox;
 
+mod prune;
+
+pub use self::prune::Prune;
+
 /// How many dead messages are read at a time.
 const PAGE: i64 = 500;
 

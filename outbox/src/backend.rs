@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use sqlx::{Pool, SqlStr};
 
+pub(crate) use self::maintaining::{
+    Ages, Maintaining, Maintenance, OldDead, Position, Positions, RemovedMessages,
+};
 pub(crate) use self::registering::{Range, Registering};
 pub(crate) use self::rows::{
     Attempt, AttemptRow, Claimed, ConsumerRow, DeadFilter, DeadRow, Lane, LaneRow, Mark, MessageClaim, Next,
@@ -24,6 +27,7 @@ use crate::controls::Controls;
 use crate::draft::Outgoing;
 use crate::error::ErrorKind;
 
+mod maintaining;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -40,7 +44,15 @@ mod sqlite;
 /// does under concurrency, and that was proved database by database.
 #[expect(private_bounds, reason = "sealed: the statements are the library's own")]
 pub trait Backend:
-    sqlx::Database + Storage + Registering + Publishing + Consuming + Leasing + Operating + Signalling
+    sqlx::Database
+    + Storage
+    + Registering
+    + Publishing
+    + Consuming
+    + Leasing
+    + Operating
+    + Maintaining
+    + Signalling
 {
 }
 

@@ -10,6 +10,7 @@ use crate::codec::{Codec, Codecs};
 use crate::controls::Controls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::MessageId;
+use crate::retention::Retention;
 use crate::retry::Retry;
 
 /// The settings of an [`Outbox`](crate::Outbox): of publishing and of the tables.
@@ -109,6 +110,14 @@ pub struct ConsumerConfig {
     /// How much longer than the longest handler timeout a transaction may be left idle before the server ends it, as
     /// that of a process which hangs. 10 s.
     pub idle_grace: Duration,
+    /// How long messages and inbox marks are kept. One process of all that run removes what is older; where they differ, each goes
+    /// by its own.
+    ///
+    /// It takes [`run`](crate::Consumers::run) or [`run_until`](crate::Consumers::run_until); a program that only runs until
+    /// it is idle calls [`Admin::prune`](crate::Admin::prune).
+    pub retention: Retention,
+    /// How often that is looked after, or up to a fifth later, by all processes together; the first time after a random part of it. 60 s.
+    pub maintenance_interval: Duration,
 }
 
 impl Default for ConsumerConfig {
@@ -121,6 +130,8 @@ impl Default for ConsumerConfig {
             retry: None,
             shutdown_grace: Duration::from_secs(30),
             idle_grace: Duration::from_secs(10),
+            retention: Retention::default(),
+            maintenance_interval: Duration::from_mins(1),
         }
     }
 }
@@ -135,6 +146,8 @@ impl fmt::Debug for ConsumerConfig {
             .field("retry", &self.retry)
             .field("shutdown_grace", &self.shutdown_grace)
             .field("idle_grace", &self.idle_grace)
+            .field("retention", &self.retention)
+            .field("maintenance_interval", &self.maintenance_interval)
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use crate::session::Session;
 /// How to connect to a database.
 pub(crate) type ConnectOptions<DB> = <<DB as sqlx::Database>::Connection as Connection>::Options;
 
-/// How many transactions around calls are open at once. They are short.
+/// How many transactions around calls, and of pruning, are open at once. They are short.
 const EXTERNAL: u32 = 2;
 
 /// Where the consumers' connections come from.
@@ -24,7 +24,7 @@ pub(crate) struct Connections<DB: Backend> {
     executors: Pool<DB>,
     /// One connection that no handler gets: for the poll, and to end a handler's statement.
     reserve: Pool<DB>,
-    /// For the short transactions around calls that are made outside of them.
+    /// For the short transactions around calls that are made outside of them, and for those that prune.
     external: Pool<DB>,
     listener: ConnectOptions<DB>,
     /// Those of the connection on which leases are renewed.
@@ -68,6 +68,11 @@ impl<DB: Backend> Connections<DB> {
     /// A connection for a short transaction around calls.
     pub(crate) async fn external(&self) -> Result<Session<DB>> {
         self.acquire_from(&self.external).await
+    }
+
+    /// Where pruning gets its connection from: it is nobody's who handles something in a transaction.
+    pub(crate) fn maintenance(&self) -> &Pool<DB> {
+        &self.external
     }
 
     /// Where leases are renewed: on a connection of the thread that asks for it.

@@ -139,8 +139,8 @@ impl<DB: Backend> ConsumersBuilder<DB> {
     ///
     /// # Errors
     /// [`Registry`](ErrorKind::Registry): two handlers of one consumer for one type, a `State` that was not given,
-    /// no handler at all, or none of an expected consumer. [`Config`](ErrorKind::Config): no executors, a `poll_interval` of 0, a `listen_url` that is
-    /// none of this database.
+    /// no handler at all, or none of an expected consumer. [`Config`](ErrorKind::Config): no executors, a `poll_interval` or `maintenance_interval` of 0, a
+    /// `retention` that contradicts itself, a `listen_url` that is none of this database.
     pub fn build(mut self) -> Result<Consumers<DB>> {
         registry::require(&self.expected, &self.handlers)?;
         #[cfg(feature = "macros")]
@@ -171,6 +171,13 @@ impl<DB: Backend> ConsumersBuilder<DB> {
                 "`poll_interval` is 0, and would never let the database rest",
             ));
         }
+        if self.config.maintenance_interval.is_zero() {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`maintenance_interval` is 0, and would never let the database rest",
+            ));
+        }
+        self.config.retention.check()?;
         if let Some(retry) = self.config.retry {
             self.handlers.iter_mut().for_each(|handler| handler.options.retry = retry);
         }
@@ -449,6 +456,7 @@ impl Work {
             work.executors.spawn(engine.clone().carry(consumer));
         }
         work.watch.spawn(engine.clone().poll(true, work.over.clone()));
+        work.watch.spawn(engine.clone().maintain());
         if engine.dispatch.outbox.config().notify {
             work.watch.spawn(engine.clone().listen());
         }

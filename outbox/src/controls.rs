@@ -29,6 +29,10 @@ pub struct Controls {
     pub claim_check: bool,
     /// Leases are renewed.
     pub renewals: bool,
+    /// Pruning removes only messages that no consumer may still get, and marks of such.
+    pub prune_guard: bool,
+    /// Pruning and registrations keep each other out.
+    pub prune_lock: bool,
 }
 
 impl Controls {
@@ -45,5 +49,7 @@ impl Controls {
         lease_check: true,
         claim_check: true,
         renewals: true,
+        prune_guard: true,
+        prune_lock: true,
     };
 }

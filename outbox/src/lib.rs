@@ -43,6 +43,7 @@ mod inbox;
 mod key;
 mod lease;
 mod listen;
+mod maintain;
 mod message;
 mod migrate;
 mod names;
@@ -53,12 +54,14 @@ mod pace;
 mod parked;
 mod plan;
 mod poll;
+mod prune;
 mod publish;
 mod rate;
 mod ready;
 mod register;
 mod registry;
 mod report;
+mod retention;
 mod retry;
 mod round;
 mod select;
@@ -77,7 +80,7 @@ pub mod databases {}
 
 pub use erased_serde;
 
-pub use crate::admin::{Admin, Changed, Dead, DeadLetter, FailedAttempt};
+pub use crate::admin::{Admin, Changed, Dead, DeadLetter, FailedAttempt, Prune};
 pub use crate::backend::Backend;
 pub use crate::bounded::{Bounds, RunLock, Sweep};
 pub use crate::codec::Codec;
@@ -95,9 +98,11 @@ pub use crate::migrate::{Migrated, SchemaStatus};
 pub use crate::notice::{Notice, Notices, Stored};
 pub use crate::options::{Effect, HandlerOptions, OnDead, StartFrom};
 pub use crate::outcome::{BatchOutcome, Classification, Classify, HandlerError, Marked, ResultExt};
+pub use crate::prune::Pruned;
 pub use crate::publish::{BoxFuture, Outbox, PublishTarget, Published};
 pub use crate::rate::Rate;
 pub use crate::registry::HandlerInfo;
+pub use crate::retention::Retention;
 pub use crate::retry::Retry;
 pub use crate::transaction::OutboxTx;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use sqlx::{SqlSafeStr as _, SqlStr};
+use sqlx::{Pool, SqlSafeStr as _, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::backend::{Backend, SqlResult};
@@ -40,7 +40,12 @@ impl<DB: Backend> Outbox<DB> {
     }
 
     pub(crate) async fn begin_with(&self, statement: SqlStr) -> Result<OutboxTx<DB>> {
-        let pool = self.pool().clone();
+        self.begin_on(self.pool(), statement).await
+    }
+
+    /// On a connection of another pool.
+    pub(crate) async fn begin_on(&self, pool: &Pool<DB>, statement: SqlStr) -> Result<OutboxTx<DB>> {
+        let pool = pool.clone();
         let begun = Finish::new(async move {
             let mut session = Session::new(pool.acquire().await?, true);
             match session.begin(statement.clone()).await {

@@ -14,6 +14,7 @@ use crate::error::ErrorKind;
 
 mod consuming;
 mod leasing;
+mod maintaining;
 mod operating;
 #[cfg(test)]
 mod plans;
@@ -37,6 +38,9 @@ statements!("mysql":
     lease, lease_renew, lease_end, claim_message, claim_find, claim_done, claim_end,
     attempt_add, attempt_trim, attempts, pause, consumers, dead_find, requeue, behind, discard,
     worker_beat, orphans, worker_remove, workers, runnable, worker_suspects, worker_lock, suspect_clear, suspect_set,
+    registry_try, message_batch, message_prunable, message_lock, message_prune, attempt_prune, unrouted_prune, mark_batch, mark_prunable, mark_prune,
+    dead_old, discard_old,
+    maintenance_lock, maintenance_start, maintenance_move, maintenance_end,
 );
 
 /// The statements, and what the server has turned out to lack.

@@ -12,6 +12,7 @@ use crate::error::ErrorKind;
 
 mod consuming;
 mod leasing;
+mod maintaining;
 mod operating;
 #[cfg(test)]
 mod plans;
@@ -36,6 +37,8 @@ statements!("postgres":
     attempt_add, attempt_trim, attempts, pause, dead_find, requeue, behind, discard,
     poll, orphans, worker_remove, worker_bury, suspect_clear, suspect_set,
     tell, test_ears,
+    registry_try, message_batch, message_prune, attempt_prune, unrouted_prune, mark_batch, mark_prune, dead_old, discard_old,
+    maintenance_lock, maintenance_start, maintenance_move, maintenance_end,
 );
 
 /// The schema of the tables when none is configured.

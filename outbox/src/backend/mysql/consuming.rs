@@ -171,6 +171,7 @@ impl Consuming for MySql {
             .bind(parking.pause.map(micros))
             .bind(parking.error.as_deref())
             .bind(parking.error.as_deref())
+            .bind(parking.state.code())
             .bind(lane.consumer)
             .bind(lane.lane);
         let park = match place {

@@ -6,8 +6,9 @@ use sqlx::{Connection as _, MySql, MySqlConnection, Row as _, raw_sql};
 
 use super::{MySqlRow, Server, SqlResult, Storage as _, statement};
 use crate::backend::{
-    self, Attempt, Consuming as _, DeadFilter, Lane, Leasing as _, Operating as _, Parked, ParkedState,
-    Parking, Poll, Portion, Publishing as _, Range, Registering as _, Worker,
+    self, Ages, Attempt, Consuming as _, DeadFilter, Lane, Leasing as _, Maintaining as _, OldDead,
+    Operating as _, Parked, ParkedState, Parking, Poll, Portion, Positions, Publishing as _, Range,
+    Registering as _, Worker,
 };
 use crate::config::{Config, Tables};
 use crate::controls::Controls;
@@ -133,6 +134,22 @@ const EXECUTED: &[&str] = &[
     "worker_remove",
     "suspect_clear",
     "suspect_set",
+    "registry_try",
+    "message_batch",
+    "message_prunable",
+    "message_lock",
+    "message_prune",
+    "attempt_prune",
+    "unrouted_prune",
+    "mark_batch",
+    "mark_prunable",
+    "mark_prune",
+    "dead_old",
+    "discard_old",
+    "maintenance_lock",
+    "maintenance_start",
+    "maintenance_move",
+    "maintenance_end",
 ];
 
 /// Those that run when somebody starts, migrates or requeues, and those that touch no table of messages.
@@ -221,6 +238,28 @@ async fn registering(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
         Some(11)
     ));
     case!(place, costs, "end a range", |conn, sql| MySql::shrink_range(conn, sql, 3, "lost", 10, None));
+}
+
+/// The cases of pruning.
+async fn maintaining(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
+    let (all, batch) = (Range { first: 1, last: i64::MAX }, Range { first: 1, last: 100 });
+    let (old, second) = (Some(Duration::ZERO), Duration::from_secs(1));
+    case!(place, costs, "try the registry", |conn, sql| MySql::try_lock_registry(conn, sql));
+    case!(place, costs, "end of old messages", |conn, sql| MySql::end_of_messages(conn, sql, all, 100, old));
+    let ages = Ages { delivered: old, unrouted: old };
+    case!(place, costs, "remove messages", |conn, sql| MySql::remove_messages(conn, sql, batch, ages, true));
+    let (times, batch) = (Range { first: 1, last: 1 << 57 }, Range { first: 1, last: 100_000_000 });
+    case!(place, costs, "end of old marks", |conn, sql| MySql::end_of_marks(conn, sql, times, 100, second));
+    case!(place, costs, "remove marks", |conn, sql| MySql::remove_marks(conn, sql, batch, second, true));
+    case!(place, costs, "what is dead for long", |conn, sql| MySql::old_dead(conn, sql, second, 100));
+    let dead = OldDead { lane: lane(2, 2), key_hash: 1, seq: 2 };
+    case!(place, costs, "discard what is", |conn, sql| MySql::discard_old(conn, sql, dead, second));
+    case!(place, costs, "who prunes", |conn, sql| MySql::lock_maintenance(conn, sql, second));
+    case!(place, costs, "begin to prune", |conn, sql| MySql::start_maintenance(conn, sql, "me"));
+    case!(place, costs, "note a position", |conn, sql| {
+        MySql::move_maintenance(conn, sql, "me", Positions::default())
+    });
+    case!(place, costs, "end pruning", |conn, sql| MySql::end_maintenance(conn, sql, "me", None));
 }
 
 /// How many rows each case reads.
@@ -315,6 +354,7 @@ async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     case!(place, costs, "remove a worker", |conn, sql| MySql::remove_worker(conn, sql, "me"));
     case!(place, costs, "clear a suspect", |conn, sql| MySql::clear_suspect(conn, sql, lane(1, 0)));
     case!(place, costs, "set a suspect", |conn, sql| MySql::set_suspect(conn, sql, lane(1, 0), 1));
+    maintaining(place, &mut costs).await;
     costs
 }
 

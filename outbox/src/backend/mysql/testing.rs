@@ -115,6 +115,12 @@ mod tests {
         "lease_renew",
         "claim_message",
         "claim_end",
+        "message_batch",
+        "message_prunable",
+        "mark_batch",
+        "mark_prunable",
+        "dead_old",
+        "discard_old",
     ];
 
     #[test]

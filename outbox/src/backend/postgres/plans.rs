@@ -74,6 +74,20 @@ const EXECUTED: &[(&str, &str)] = &[
     ("worker_remove", "'me'"),
     ("suspect_clear", "1, 0"),
     ("suspect_set", "1, 0, 1"),
+    ("registry_try", ""),
+    ("message_batch", "0, 9223372036854775807, 100, -1000000000"),
+    ("message_batch", "0, 9223372036854775807, 100, null"),
+    ("message_prune", "0, 100, -1000000000, -1000000000, false"),
+    ("attempt_prune", "'{1,2,3}'"),
+    ("unrouted_prune", "'lost', '{1,2,3}'"),
+    ("mark_batch", "0, 250000000000000000, 100, 1000000"),
+    ("mark_prune", "0, 100000000, 1000000, false"),
+    ("dead_old", "1000000, 100"),
+    ("discard_old", "2, 2, 1, 2, 1000000"),
+    ("maintenance_lock", "1000000"),
+    ("maintenance_start", "'me'"),
+    ("maintenance_move", "'me', 1, 1, 1, 1"),
+    ("maintenance_end", "'me', null"),
 ];
 
 /// Those that run when somebody starts, migrates, requeues or tests, and those that touch no table of messages.

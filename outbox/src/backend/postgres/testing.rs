@@ -103,6 +103,12 @@ mod tests {
         "lease_renew",
         "claim_message",
         "claim_end",
+        "message_batch",
+        "message_prune",
+        "mark_batch",
+        "mark_prune",
+        "dead_old",
+        "discard_old",
     ];
 
     #[test]

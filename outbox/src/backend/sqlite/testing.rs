@@ -72,6 +72,12 @@ mod tests {
         "lease_renew",
         "claim_message",
         "claim_end",
+        "message_batch",
+        "message_prunable",
+        "mark_batch",
+        "mark_prune",
+        "dead_old",
+        "discard_old",
     ];
 
     #[test]

@@ -9,5 +9,6 @@ join (select count(*) as waiting
 set p.state = case when earlier.waiting > 0 then 1 else 0 end,
     p.due_at = case when earlier.waiting = 0 then utc_timestamp(6)/*now*/ end,
     p.attempts = 0,
-    p.conflicts = 0
+    p.conflicts = 0,
+    p.dead_at = null
 where p.consumer = ? and p.lane = ? and p.key_hash = ? and p.seq = ? and p.state in (2, 3, 6);

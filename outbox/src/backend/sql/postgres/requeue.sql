@@ -4,7 +4,8 @@ update /*schema*/outbox_parked
 set state = case when earlier.waits then 1 else 0 end,
     due_at = case when not earlier.waits then clock_timestamp()/*now*/ end,
     attempts = 0,
-    conflicts = 0
+    conflicts = 0,
+    dead_at = null
 from (select exists (select 1 from /*schema*/outbox_parked
                      where consumer = $1 and lane = $2 and key_hash = $3 and seq < $4 and state <> 3) as waits) earlier
 where consumer = $1 and lane = $2 and key_hash = $3 and seq = $4 and state in (2, 3, 6);

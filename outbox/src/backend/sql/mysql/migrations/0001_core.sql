@@ -116,11 +116,14 @@ create table if not exists /*schema*/outbox_parked (
     due_at datetime(6),
     last_error text character set utf8mb4 collate utf8mb4_bin,
     first_failed_at datetime(6),
+    -- Since when it is dead; null = it is not.
+    dead_at datetime(6),
     -- Nulls come first in an index, and a search for the first that is due must not pass through them.
     due_or_never datetime(6) as (ifnull(due_at, timestamp '9999-12-31 00:00:00')) stored,
     primary key (consumer, lane, key_hash, seq),
     key outbox_parked_due (consumer, lane, due_or_never),
-    key outbox_parked_dead (consumer, state, seq)
+    key outbox_parked_dead (consumer, state, seq),
+    key outbox_parked_given_up (dead_at)
 ) engine = InnoDB;
 
 -- Every failed attempt of a message, the latest of them.
@@ -202,8 +205,27 @@ create table if not exists /*schema*/outbox_inbox (
     claimed_by varbinary(255),
     claimed_until datetime(6),
     attempts int,
-    primary key (consumer, message_id)
+    primary key (consumer, message_id),
+    key outbox_inbox_old (processed_at)
 ) engine = InnoDB;
+
+-- Who prunes, and how far it has come. A front is up to where all that was old enough has been looked at; what had to stay is looked
+-- at again and again, a part at a time. Of messages the sequence, of inbox marks the time in microseconds since 1970.
+create table if not exists /*schema*/outbox_maintenance (
+    one smallint not null primary key,
+    -- The process that began last, when, and how it ended.
+    holder varbinary(255),
+    started_at datetime(6),
+    succeeded_at datetime(6),
+    failed_at datetime(6),
+    last_error text character set utf8mb4 collate utf8mb4_bin,
+    message_front bigint not null default 0,
+    message_again bigint not null default 0,
+    mark_front bigint not null default 0,
+    mark_again bigint not null default 0
+) engine = InnoDB;
+insert into /*schema*/outbox_maintenance (one)
+select 1 from dual where not exists (select 1 from /*schema*/outbox_maintenance);
 
 insert into /*schema*/outbox_migration (version)
 select 1 from dual where not exists (select 1 from /*schema*/outbox_migration where version = 1);

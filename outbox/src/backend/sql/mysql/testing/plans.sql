@@ -15,8 +15,8 @@ update /*schema*/outbox_watermark set seq = (select max(seq) - 100 from /*schema
 insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
 insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq)
 select 'lost', 3, 10 * slot, 10 * slot + 5 from /*schema*/outbox_order_slot where slot < $1;
-insert into /*schema*/outbox_inbox (consumer, message_id)
-select 1, concat('history-', slot) from /*schema*/outbox_order_slot where slot < $1;
+insert into /*schema*/outbox_inbox (consumer, message_id, processed_at)
+select 1, concat('history-', slot), timestamp '1970-01-01 00:00:00' + interval slot second from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_unrouted (event_type, seq)
 select 'lost', slot + 1 from /*schema*/outbox_order_slot where slot < $1;
 
@@ -28,8 +28,8 @@ select 1, 1, 1, slot + 1, if(slot = 0, 0, 1), if(slot = 0, 1, 0), 1, if(slot = 0
 from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state)
 select 1, 3, 3, slot + 1, 1 from /*schema*/outbox_order_slot where slot < $1;
-insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts)
-select 2, 2, (slot + 1) div 2, slot + 1, 2, 10, 10 from /*schema*/outbox_order_slot where slot < $1;
+insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, dead_at)
+select 2, 2, (slot + 1) div 2, slot + 1, 2, 10, 10, timestamp '1970-01-01 00:00:00' + interval slot second from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, due_at)
 select 2, slot % 8, -100000 - slot, 100000 + slot, 0, 1, 1, utc_timestamp(6) + interval 1 hour
 from /*schema*/outbox_order_slot where slot < $1;

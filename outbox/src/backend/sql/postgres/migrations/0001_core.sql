@@ -111,10 +111,13 @@ create table /*schema*/outbox_parked (
     due_at timestamptz,
     last_error text,
     first_failed_at timestamptz,
+    -- Since when it is dead; null = it is not.
+    dead_at timestamptz,
     primary key (consumer, lane, key_hash, seq)
 );
 create index /*prefix*/outbox_parked_due on /*schema*/outbox_parked (consumer, lane, due_at) where due_at is not null;
 create index /*prefix*/outbox_parked_dead on /*schema*/outbox_parked (consumer, seq) where state in (2, 3, 6);
+create index /*prefix*/outbox_parked_given_up on /*schema*/outbox_parked (dead_at) where dead_at is not null;
 
 -- Every failed attempt of a message, the latest of them.
 create table /*schema*/outbox_attempt (
@@ -173,6 +176,24 @@ create table /*schema*/outbox_inbox (
     attempts int,
     primary key (consumer, message_id)
 );
+create index /*prefix*/outbox_inbox_old on /*schema*/outbox_inbox (processed_at);
+
+-- Who prunes, and how far it has come. A front is up to where all that was old enough has been looked at; what had to stay is looked
+-- at again and again, a part at a time. Of messages the sequence, of inbox marks the time in microseconds since 1970.
+create table /*schema*/outbox_maintenance (
+    one smallint primary key default 1 check (one = 1),
+    -- The process that began last, when, and how it ended.
+    holder text collate "C",
+    started_at timestamptz,
+    succeeded_at timestamptz,
+    failed_at timestamptz,
+    last_error text,
+    message_front bigint not null default 0,
+    message_again bigint not null default 0,
+    mark_front bigint not null default 0,
+    mark_again bigint not null default 0
+);
+insert into /*schema*/outbox_maintenance (one) values (1);
 
 -- A row in the guard refers to nothing, and that is checked at commit: a handler that commits our transaction
 -- meets the foreign key.

@@ -15,8 +15,8 @@ update /*schema*/outbox_watermark set seq = (select max(seq) - 100 from /*schema
 insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
 insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq)
 select 'lost', 3, 10 * seq, 10 * seq + 5 from generate_series(1, $1) seq;
-insert into /*schema*/outbox_inbox (consumer, message_id)
-select 1, 'history-' || seq from generate_series(1, $1) seq;
+insert into /*schema*/outbox_inbox (consumer, message_id, processed_at)
+select 1, 'history-' || seq, timestamptz 'epoch' + seq * interval '1 second' from generate_series(1, $1) seq;
 insert into /*schema*/outbox_unrouted (event_type, seq) select 'lost', seq from generate_series(1, $1) seq;
 
 insert into /*schema*/outbox_delivery (consumer, lane, seq, key_hash)
@@ -27,8 +27,8 @@ select 1, 1, 1, seq, case seq when 1 then 0 else 1 end, case seq when 1 then 1 e
 from generate_series(1, $1) seq;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts)
 select 1, 3, 3, seq, 1, 0, 0 from generate_series(1, $1) seq;
-insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts)
-select 2, 2, seq / 2, seq, 2, 10, 10 from generate_series(1, $1) seq;
+insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, dead_at)
+select 2, 2, seq / 2, seq, 2, 10, 10, timestamptz 'epoch' + seq * interval '1 second' from generate_series(1, $1) seq;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, due_at)
 select 2, seq % 8, -seq, seq, 0, 1, 1, now() + interval '1 hour' from generate_series($1 + 1, 2 * $1) seq;
 insert into /*schema*/outbox_attempt (consumer, seq, number, error, worker, duration_us)

@@ -93,10 +93,13 @@ create table /*schema*/outbox_parked (
     due_at integer,
     last_error text,
     first_failed_at integer,
+    -- Since when it is dead; null = it is not.
+    dead_at integer,
     primary key (consumer, lane, key_hash, seq)
 ) strict, without rowid;
 create index /*schema*/outbox_parked_due on /*prefix*/outbox_parked (consumer, lane, due_at) where due_at is not null;
 create index /*schema*/outbox_parked_dead on /*prefix*/outbox_parked (consumer, seq) where state in (2, 3, 6);
+create index /*schema*/outbox_parked_given_up on /*prefix*/outbox_parked (dead_at) where dead_at is not null;
 
 -- Every failed attempt of a message, the latest of them.
 create table /*schema*/outbox_attempt (
@@ -152,6 +155,24 @@ create table /*schema*/outbox_inbox (
     attempts integer,
     primary key (consumer, message_id)
 ) strict, without rowid;
+create index /*schema*/outbox_inbox_old on /*prefix*/outbox_inbox (processed_at);
+
+-- Who prunes, and how far it has come. A front is up to where all that was old enough has been looked at; what had to stay is looked
+-- at again and again, a part at a time. Of messages the sequence, of inbox marks the time.
+create table /*schema*/outbox_maintenance (
+    one integer primary key check (one = 1),
+    -- The process that began last, when, and how it ended.
+    holder text,
+    started_at integer,
+    succeeded_at integer,
+    failed_at integer,
+    last_error text,
+    message_front integer not null default 0,
+    message_again integer not null default 0,
+    mark_front integer not null default 0,
+    mark_again integer not null default 0
+) strict;
+insert into /*schema*/outbox_maintenance (one) values (1);
 
 -- Deliveries come with the message in one statement, so that no interruption can store one without the other.
 -- (A trigger's body may not qualify its tables; they are those of the trigger's own schema.)

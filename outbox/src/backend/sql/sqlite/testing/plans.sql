@@ -15,15 +15,15 @@ select 1000000 + seq, 'message-' || (1000000 + seq), 'order.nobody', 1, 'order',
 insert into /*schema*/outbox_subscription (event_type, consumer) values ('lost', 3);
 insert into /*schema*/outbox_unrouted (event_type, seq) select 'lost', seq from numbers;
 insert into /*schema*/outbox_backfill (event_type, consumer, first_seq, last_seq) select 'lost', 3, 10 * seq, 10 * seq + 5 from numbers;
-insert into /*schema*/outbox_inbox (consumer, message_id) select 1, 'history-' || seq from numbers;
+insert into /*schema*/outbox_inbox (consumer, message_id, processed_at) select 1, 'history-' || seq, 1000000 * seq from numbers;
 
 insert into /*schema*/outbox_delivery (consumer, lane, seq, key_hash) select 1, 0, 1000000 + seq, seq % 5000 from numbers;
 
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, due_at)
 select 5, 0, 1, seq, iif(seq = 1, 0, 1), iif(seq = 1, 1, 0), 1, iif(seq = 1, 1, null) from numbers;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state) select 3, 0, 3, seq, 1 from numbers;
-insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts)
-select 4, 0, seq / 2, seq, 2, 10, 10 from numbers;
+insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, dead_at)
+select 4, 0, seq / 2, seq, 2, 10, 10, 1000000 * seq from numbers;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, due_at)
 select 2, 0, -seq, seq, 0, 1, 1, 9000000000000000 from numbers;
 insert into /*schema*/outbox_attempt (consumer, seq, number, error, worker, duration_us)

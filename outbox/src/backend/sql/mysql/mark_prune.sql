@@ -1,0 +1,8 @@
+-- Removes inbox marks of a consumer that were found to be of no more use, and locked: ? ids, consumer.
+--
+-- As a join that begins with the list: a condition on a list may be answered by reading the whole of a small table, or all of a
+-- consumer's rows, and so by waiting for rows that others have just written: a deadlock that those may lose. Without an alias, which
+-- such a DELETE looks for in the session's database, and there may be none.
+delete /*schema*/outbox_inbox from (/*each union all*/select cast(? as binary) as id/*end*/) gone
+straight_join /*schema*/outbox_inbox force index (primary)
+    on /*schema*/outbox_inbox.consumer = ? and /*schema*/outbox_inbox.message_id = gone.id;

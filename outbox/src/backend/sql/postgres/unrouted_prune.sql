@@ -1,0 +1,2 @@
+-- Removed messages of the type $1 are not unrouted any more: $2 numbers.
+delete from /*schema*/outbox_unrouted where event_type = $1 and seq = any ($2::bigint[]);
