@@ -1,5 +1,9 @@
 //! What operators do: dead messages, paused consumers, the history of a message.
 
+mod consumers;
+mod prune;
+mod removal;
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -10,8 +14,7 @@ use crate::faults;
 use crate::message::MessageId;
 use crate::publish::Outbox;
 
-mod prune;
-
+pub use self::consumers::{ConsumerInfo, WorkerInfo};
 pub use self::prune::Prune;
 
 /// How many dead messages are read at a time.

@@ -40,8 +40,8 @@ pub(crate) async fn name_orphans<DB: Backend>(
     for consumer in orphans {
         tracing::warn!(
             consumer,
-            "messages wait for a consumer that no running process has a handler for: run one that has, or remove the consumer \
-             if it is not needed any more"
+            "messages wait for a consumer that no running process has a handler for: run one that has, or drop the consumer \
+             (`outbox.admin().drop_consumer(..)`) if it is not needed any more"
         );
     }
     Ok(())

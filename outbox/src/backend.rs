@@ -14,6 +14,7 @@ pub(crate) use self::maintaining::{
     Ages, Maintaining, Maintenance, OldDead, Position, Positions, RemovedMessages,
 };
 pub(crate) use self::registering::{Range, Registering};
+pub(crate) use self::removing::{AliveRow, ListedRow, Removing};
 pub(crate) use self::rows::{
     Attempt, AttemptRow, Claimed, ConsumerRow, DeadFilter, DeadRow, Lane, LaneRow, Mark, MessageClaim, Next,
     Parked, ParkedState, Parking, Place, Poll, Polled, Portion, PublishOutcome, StoredMessage, Worker,
@@ -33,6 +34,7 @@ mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod registering;
+mod removing;
 mod rows;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -47,6 +49,7 @@ pub trait Backend:
     sqlx::Database
     + Storage
     + Registering
+    + Removing
     + Publishing
     + Consuming
     + Leasing

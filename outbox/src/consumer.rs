@@ -278,13 +278,16 @@ impl<DB: Backend> Consumers<DB> {
         let mut signals = Signals::new()?;
         let engine = self.start(Budget::default()).await?;
         let mut work = Work::spawn(&engine);
-        signals.next().await;
-        tracing::info!("stopping: finishing what is being handled");
-        engine.dispatch.stop.cancel();
         tokio::select! {
+            () = signals.next() => tracing::info!("stopping: finishing what is being handled"),
+            () = engine.dispatch.stop.cancelled() => {}
+        }
+        engine.dispatch.stop.cancel();
+        let report = tokio::select! {
             report = work.drain(&engine) => report,
             () = signals.next() => Ok(work.abort(&engine).await),
-        }
+        };
+        engine.dispatch.refusal().map_or(report, Err)
     }
 
     /// Runs until `shutdown` completes, then finishes what is being handled, for at most
@@ -293,14 +296,16 @@ impl<DB: Backend> Consumers<DB> {
     /// Dropping the returned future ends it at once: what was being handled is rolled back and handled later.
     ///
     /// # Errors
-    /// At the start only: [`NotMigrated`](ErrorKind::NotMigrated), [`Unsupported`](ErrorKind::Unsupported),
+    /// [`Registry`](ErrorKind::Registry) where one of the consumers was [dropped](crate::Admin::drop_consumer) while this process was
+    /// away. At the start only: [`NotMigrated`](ErrorKind::NotMigrated), [`Unsupported`](ErrorKind::Unsupported),
     /// [`Unavailable`](ErrorKind::Unavailable), [`ReadOnly`](ErrorKind::ReadOnly), [`Database`](ErrorKind::Database).
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report> {
         let engine = self.start(Budget::default()).await?;
         let mut work = Work::spawn(&engine);
-        shutdown.await;
+        engine.dispatch.stop.run_until_cancelled(shutdown).await;
         engine.dispatch.stop.cancel();
-        work.drain(&engine).await
+        let report = work.drain(&engine).await;
+        engine.dispatch.refusal().map_or(report, Err)
     }
 
     /// Claims once for every consumer and handles what it claimed.
@@ -397,6 +402,7 @@ impl<DB: Backend> Consumers<DB> {
             worker: worker.id.clone(),
             idle,
             stop: CancellationToken::new(),
+            refused: std::sync::Mutex::default(),
             total: Total::default(),
             alone: Arc::default(),
         };
@@ -485,6 +491,9 @@ impl Work {
             return remaining.map(|_| Report::default());
         }
         let report = self.abort(engine).await;
+        if let Some(error) = engine.dispatch.refusal() {
+            return Err(error);
+        }
         Ok(Report { remaining: remaining?, ..report })
     }
 

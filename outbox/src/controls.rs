@@ -33,6 +33,8 @@ pub struct Controls {
     pub prune_guard: bool,
     /// Pruning and registrations keep each other out.
     pub prune_lock: bool,
+    /// Who removes a consumer waits for those who publish to it.
+    pub drop_wait: bool,
 }
 
 impl Controls {
@@ -51,5 +53,6 @@ impl Controls {
         renewals: true,
         prune_guard: true,
         prune_lock: true,
+        drop_wait: true,
     };
 }

@@ -1,6 +1,6 @@
 //! Dispatch: one transaction from the claim of a lane to its commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
@@ -39,12 +39,25 @@ pub(crate) struct Dispatch<DB: Backend> {
     pub(crate) idle: Duration,
     /// Cancelled when nothing more is to be begun.
     pub(crate) stop: CancellationToken,
+    /// Why it was cancelled by the process itself.
+    pub(crate) refused: std::sync::Mutex<Option<Error>>,
     pub(crate) total: Total,
     /// Held while a message runs alone: when the process dies of one, no second one is blamed.
     pub(crate) alone: Arc<Mutex<()>>,
 }
 
 impl<DB: Backend> Dispatch<DB> {
+    /// Ends the run, with this error.
+    pub(crate) fn refuse(&self, error: Error) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    /// Why the run ended by itself, if it did.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Claims a lane of the consumer and works on what is next in it. `None` where nothing was runnable;
     /// `claimed` is called as soon as a lane is ours.
     ///

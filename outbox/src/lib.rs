@@ -80,7 +80,7 @@ pub mod databases {}
 
 pub use erased_serde;
 
-pub use crate::admin::{Admin, Changed, Dead, DeadLetter, FailedAttempt, Prune};
+pub use crate::admin::{Admin, Changed, ConsumerInfo, Dead, DeadLetter, FailedAttempt, Prune, WorkerInfo};
 pub use crate::backend::Backend;
 pub use crate::bounded::{Bounds, RunLock, Sweep};
 pub use crate::codec::Codec;

@@ -57,6 +57,11 @@ impl<DB: Backend> Engine<DB> {
                         beat = now + alive::HEARTBEAT;
                     }
                 }
+                Err(error) if error.kind() == ErrorKind::Registry => {
+                    tracing::error!(%error, "stopping");
+                    self.dispatch.refuse(error);
+                    rest = alive::HEARTBEAT;
+                }
                 Err(error) => {
                     rest = trouble.met(&error);
                     ask = now;
@@ -109,10 +114,13 @@ impl<DB: Backend> Engine<DB> {
         let mut session = self.dispatch.connections.reserve().await?;
         let poll = Poll { worker, beats: beats.then_some(alive::SILENCE), asks };
         let asked = async {
-            let Polled { runnable, others } = DB::poll(&mut session, outbox.sql(), poll)
+            let Polled { runnable, others, gone } = DB::poll(&mut session, outbox.sql(), poll)
                 .await
                 .map_err(|error| Error::database(DB::kind(&error), "look for work", error))?;
             alive::bury(outbox, &mut session, worker, &others).await?;
+            if let Some(gone) = self.consumers.iter().find(|consumer| gone.contains(&consumer.row.id)) {
+                return Err(dropped(&gone.row.name));
+            }
             if let Some(watermark) = watermark {
                 watermark.look(outbox, &mut session).await?;
             }
@@ -128,4 +136,14 @@ impl<DB: Backend> Engine<DB> {
         }
         asked
     }
+}
+
+fn dropped(consumer: &str) -> Error {
+    Error::new(
+        ErrorKind::Registry,
+        format!(
+            "consumer `{consumer}` was dropped while this process was away; start it again, and it is a new consumer, or without the \
+             handler"
+        ),
+    )
 }

@@ -231,7 +231,7 @@ impl<DB: Backend> Pruner<'_, DB> {
         let end = DB::end_of_marks(conn, sql, range, self.chunk, age).await.map_err(failed::<DB>)?;
         let Some(last) = end else { return Ok((None, Pruned::default())) };
         let guarded = self.outbox.config().controls().prune_guard;
-        let marks = DB::remove_marks(conn, sql, Range { last, ..range }, age, guarded).await;
+        let marks = DB::remove_old_marks(conn, sql, Range { last, ..range }, age, guarded).await;
         Ok((end, Pruned { marks: marks.map_err(failed::<DB>)?, ..Pruned::default() }))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, ConsumerRow, Range};
+use crate::backend::{Backend, ConsumerRow, Range, SqlResult};
 use crate::backfill;
 use crate::error::{Error, ErrorKind, Result};
 use crate::faults;
@@ -26,7 +26,7 @@ pub(crate) async fn register<DB: Backend>(
     session: &mut Session<DB>,
     consumers: &[Registered<DB>],
 ) -> Result<Vec<ConsumerRow>> {
-    let mut patience = Patience::new();
+    let mut patience = Patience::new("the consumers start when they end");
     // As they were when the process came, however long it has to wait until it may subscribe.
     let mut in_doubt = None;
     loop {
@@ -89,7 +89,7 @@ async fn register_on<DB: Backend>(
     session.commit().await.map_err(failed::<DB>)?;
     faults::point("subscribed");
 
-    wait_for_publishers(outbox, session).await?;
+    wait_for_publishers(outbox, session, "the consumers start when they end").await.map_err(failed::<DB>)?;
 
     if let Some(behind) = in_doubt.as_ref().and_then(|ranges| ranges.last()) {
         backfill::raise(outbox, session, behind.first - 1).await.map_err(failed::<DB>)?;
@@ -98,14 +98,17 @@ async fn register_on<DB: Backend>(
     Ok(caught_up.then_some(rows))
 }
 
-/// Waits until every transaction that publishes now has ended.
-async fn wait_for_publishers<DB: Backend>(outbox: &Outbox<DB>, session: &mut Session<DB>) -> Result<()> {
-    let mut waiting =
-        DB::publishers_in_flight(session, outbox.sql(), &HashSet::new()).await.map_err(failed::<DB>)?;
-    let mut patience = Patience::new();
+/// Waits until every transaction that publishes now has ended; `then` says what for.
+pub(crate) async fn wait_for_publishers<DB: Backend>(
+    outbox: &Outbox<DB>,
+    conn: &mut DB::Connection,
+    then: &'static str,
+) -> SqlResult<()> {
+    let mut waiting = DB::publishers_in_flight(conn, outbox.sql(), &HashSet::new()).await?;
+    let mut patience = Patience::new(then);
     while !waiting.is_empty() {
         patience.wait(|| waiting.iter().cloned().collect()).await;
-        waiting = DB::publishers_in_flight(session, outbox.sql(), &waiting).await.map_err(failed::<DB>)?;
+        waiting = DB::publishers_in_flight(conn, outbox.sql(), &waiting).await?;
     }
     Ok(())
 }
@@ -115,23 +118,24 @@ fn failed<DB: Backend>(error: sqlx::Error) -> Error {
 }
 
 /// Waits for others, and says so once.
-struct Patience {
+pub(crate) struct Patience {
     since: Instant,
     pause: Duration,
+    then: &'static str,
     warned: bool,
 }
 
 impl Patience {
-    fn new() -> Self {
-        Self { since: Instant::now(), pause: Duration::from_millis(2), warned: false }
+    pub(crate) fn new(then: &'static str) -> Self {
+        Self { since: Instant::now(), pause: Duration::from_millis(2), then, warned: false }
     }
 
-    async fn wait(&mut self, for_whom: impl FnOnce() -> Vec<String>) {
+    pub(crate) async fn wait(&mut self, for_whom: impl FnOnce() -> Vec<String>) {
         if !self.warned && self.since.elapsed() > Duration::from_secs(2) {
             self.warned = true;
             tracing::warn!(
                 transactions = ?for_whom(),
-                "waiting for transactions that have published and are still open; the consumers start when they end"
+                "waiting for transactions that have published and are still open; {}", self.then
             );
         }
         tokio::time::sleep(self.pause).await;

@@ -102,6 +102,9 @@ async fn act<DB: TestBackend>(work: &str, address: &str, more: &[String]) -> any
             };
             consumers.build()?.run().await?;
         }
+        ("drop", [consumer]) => {
+            outbox.admin().drop_consumer(consumer).await?;
+        }
         _ => anyhow::bail!("no work is called {work} {more:?}"),
     }
     Ok(())

@@ -79,6 +79,7 @@ mod order;
 mod publish;
 mod rate;
 mod registration;
+mod removal;
 mod retention;
 mod run;
 mod subscriptions;

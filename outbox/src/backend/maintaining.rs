@@ -44,7 +44,7 @@ pub(crate) trait Maintaining: Storage {
         age: Duration,
     ) -> impl Returns<Option<i64>>;
     /// Removes the inbox marks in these times that are of this age, but not those of messages that are there where that is guarded.
-    fn remove_marks(
+    fn remove_old_marks(
         conn: &mut Self::Connection,
         sql: &Self::Sql,
         range: Range,

@@ -20,6 +20,7 @@ mod operating;
 mod plans;
 mod publishing;
 mod registering;
+mod removing;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -27,6 +28,10 @@ mod testing;
 impl Backend for MySql {}
 
 statements!("mysql":
+    consumer_list, subscriptions, names, workers_alive, unsubscribe, ranges_remove, names_remove, dropped_add, consumer_remove,
+    dropped_find, dropped_names, dropped_done, lane_remove, parked_remove, attempts_remove, marks_remove,
+    deliveries_end, deliveries_unsubscribe, parked_part, parked_unsubscribe, attempts_forget,
+    present,
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed, in_doubt, watermark,
     migration_table, schema_exists, schema_version, schema_lock, schema_unlock, server, autocommit,
     registry_lock, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, ready,

@@ -18,6 +18,7 @@ mod operating;
 mod plans;
 mod publishing;
 mod registering;
+mod removing;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -25,6 +26,9 @@ mod testing;
 impl Backend for Postgres {}
 
 statements!("postgres":
+    consumer_list, subscriptions, names, workers_alive, unsubscribe, ranges_remove, names_remove, dropped_add, consumer_remove,
+    dropped_find, dropped_names, dropped_done, lane_remove, deliveries_remove, parked_remove, attempts_remove, marks_remove,
+    deliveries_end, deliveries_unsubscribe, parked_part, parked_unsubscribe, attempts_forget,
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, in_doubt, watermark,
     migration_table, schema_exists, schema_version, schema_lock,
     registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, announce, in_flight, backfill,

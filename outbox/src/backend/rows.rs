@@ -294,6 +294,8 @@ pub(crate) struct Poll<'a> {
 pub(crate) struct Polled {
     pub(crate) runnable: Vec<i16>,
     pub(crate) others: Vec<WorkerRow>,
+    /// Consumers of the process that were dropped: only with a heartbeat.
+    pub(crate) gone: Vec<i16>,
 }
 
 /// Another process that consumes.

@@ -22,6 +22,7 @@ mod operating;
 mod plans;
 mod publishing;
 mod registering;
+mod removing;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -29,6 +30,10 @@ mod testing;
 impl Backend for Sqlite {}
 
 statements!("sqlite":
+    consumer_list, subscriptions, names, workers_alive, unsubscribe, ranges_remove, names_remove, dropped_add, consumer_remove,
+    dropped_find, dropped_names, dropped_done, lane_remove, deliveries_remove, attempts_remove, marks_remove,
+    deliveries_end, deliveries_unsubscribe, parked_part, parked_unsubscribe, attempts_forget,
+    present,
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed,
     migration_table, schema_exists, schema_version,
     consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, backfill, backfill_taken, ready,

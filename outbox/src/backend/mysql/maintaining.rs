@@ -99,7 +99,7 @@ impl Maintaining for MySql {
         end.bind(micros(age)).bind(limit).fetch_one(conn).await
     }
 
-    async fn remove_marks(
+    async fn remove_old_marks(
         conn: &mut MySqlConnection,
         sql: &Server,
         range: Range,

@@ -112,6 +112,10 @@ impl Operating for MySql {
             let workers = query(sql.workers.clone()).bind(micros(silent_after)).bind(&poll.worker.id);
             let workers = workers.bind(&poll.worker.host).fetch_all(&mut *conn).await?;
             polled.others = workers.iter().map(worker).collect::<SqlResult<_>>()?;
+            let present = query_scalar(sql.present.clone()).bind(list(&poll.worker.consumers));
+            let present: Vec<i16> = present.fetch_all(&mut *conn).await?;
+            let consumers = poll.worker.consumers.iter().copied();
+            polled.gone = consumers.filter(|consumer| !present.contains(consumer)).collect();
         }
         if poll.asks {
             let runnable = query_scalar(sql.runnable.clone()).bind(list(&poll.worker.consumers));

@@ -8,7 +8,7 @@ use super::{MySqlRow, Server, SqlResult, Storage as _, statement};
 use crate::backend::{
     self, Ages, Attempt, Consuming as _, DeadFilter, Lane, Leasing as _, Maintaining as _, OldDead,
     Operating as _, Parked, ParkedState, Parking, Poll, Portion, Positions, Publishing as _, Range,
-    Registering as _, Worker,
+    Registering as _, Removing as _, Worker,
 };
 use crate::config::{Config, Tables};
 use crate::controls::Controls;
@@ -150,6 +150,21 @@ const EXECUTED: &[&str] = &[
     "maintenance_start",
     "maintenance_move",
     "maintenance_end",
+    "present",
+    "consumer_list",
+    "subscriptions",
+    "names",
+    "workers_alive",
+    "ranges_remove",
+    "dropped_find",
+    "parked_remove",
+    "attempts_remove",
+    "marks_remove",
+    "deliveries_end",
+    "deliveries_unsubscribe",
+    "parked_part",
+    "parked_unsubscribe",
+    "attempts_forget",
 ];
 
 /// Those that run when somebody starts, migrates or requeues, and those that touch no table of messages.
@@ -165,6 +180,13 @@ const EXEMPT: &[&str] = &[
     "consumer_lanes",
     "consumer_name",
     "consumer_rename",
+    "unsubscribe",
+    "names_remove",
+    "dropped_add",
+    "consumer_remove",
+    "dropped_names",
+    "dropped_done",
+    "lane_remove",
     "subscribe",
     "ready",
     "range_add",
@@ -250,7 +272,9 @@ async fn maintaining(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
     case!(place, costs, "remove messages", |conn, sql| MySql::remove_messages(conn, sql, batch, ages, true));
     let (times, batch) = (Range { first: 1, last: 1 << 57 }, Range { first: 1, last: 100_000_000 });
     case!(place, costs, "end of old marks", |conn, sql| MySql::end_of_marks(conn, sql, times, 100, second));
-    case!(place, costs, "remove marks", |conn, sql| MySql::remove_marks(conn, sql, batch, second, true));
+    case!(place, costs, "remove old marks", |conn, sql| MySql::remove_old_marks(
+        conn, sql, batch, second, true
+    ));
     case!(place, costs, "what is dead for long", |conn, sql| MySql::old_dead(conn, sql, second, 100));
     let dead = OldDead { lane: lane(2, 2), key_hash: 1, seq: 2 };
     case!(place, costs, "discard what is", |conn, sql| MySql::discard_old(conn, sql, dead, second));
@@ -260,6 +284,37 @@ async fn maintaining(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
         MySql::move_maintenance(conn, sql, "me", Positions::default())
     });
     case!(place, costs, "end pruning", |conn, sql| MySql::end_maintenance(conn, sql, "me", None));
+}
+
+/// The cases of listing consumers and letting them go.
+async fn removing(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
+    case!(place, costs, "consumers", |conn, sql| MySql::consumers(conn, sql));
+    case!(place, costs, "subscriptions", |conn, sql| MySql::subscriptions(conn, sql));
+    case!(place, costs, "names", |conn, sql| MySql::all_names(conn, sql));
+    case!(place, costs, "alive", |conn, sql| MySql::alive(conn, sql, Duration::from_secs(3)));
+    case!(place, costs, "unsubscribe", |conn, sql| MySql::unsubscribe(conn, sql, 3, "order.nobody"));
+    case!(place, costs, "dropped", |conn, sql| MySql::dropped(conn, sql, "first"));
+    case!(place, costs, "remove deliveries", |conn, sql| MySql::remove_deliveries(
+        conn,
+        sql,
+        lane(1, 0),
+        100
+    ));
+    case!(place, costs, "remove parked ones", |conn, sql| MySql::remove_parked(conn, sql, lane(1, 3), 100));
+    case!(place, costs, "remove attempts", |conn, sql| MySql::remove_attempts(conn, sql, 1, 100));
+    case!(place, costs, "remove marks", |conn, sql| MySql::remove_marks(conn, sql, 1, 100));
+    case!(place, costs, "end of deliveries", |conn, sql| {
+        MySql::end_of_deliveries(conn, sql, lane(1, 0), 1_000_000, 100)
+    });
+    case!(place, costs, "remove deliveries of a type", |conn, sql| {
+        MySql::remove_deliveries_of(conn, sql, lane(1, 0), "order.paid", (1_000_000, 1_000_800))
+    });
+    case!(place, costs, "parked ones of a type", |conn, sql| {
+        MySql::parked_part(conn, sql, lane(1, 3), "order.paid", (3, 100), 100)
+    });
+    case!(place, costs, "remove a parked one", |conn, sql| {
+        MySql::remove_one_parked(conn, sql, lane(1, 1), 1, 1)
+    });
 }
 
 /// How many rows each case reads.
@@ -353,6 +408,7 @@ async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     case!(place, costs, "orphans", |conn, sql| MySql::orphans(conn, sql, &[1]));
     case!(place, costs, "remove a worker", |conn, sql| MySql::remove_worker(conn, sql, "me"));
     case!(place, costs, "clear a suspect", |conn, sql| MySql::clear_suspect(conn, sql, lane(1, 0)));
+    removing(place, &mut costs).await;
     case!(place, costs, "set a suspect", |conn, sql| MySql::set_suspect(conn, sql, lane(1, 0), 1));
     maintaining(place, &mut costs).await;
     costs

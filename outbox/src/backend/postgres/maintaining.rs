@@ -75,7 +75,7 @@ impl Maintaining for Postgres {
         end.bind(limit).bind(micros(age)).fetch_one(conn).await
     }
 
-    async fn remove_marks(
+    async fn remove_old_marks(
         conn: &mut PgConnection,
         sql: &Sql,
         range: Range,

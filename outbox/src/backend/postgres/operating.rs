@@ -87,9 +87,10 @@ impl Operating for Postgres {
             .await?;
         let mut polled = Polled::default();
         for row in &rows {
-            match row.try_get("consumer")? {
-                Some(consumer) => polled.runnable.push(consumer),
-                None => polled.others.push(worker(row)?),
+            match (row.try_get("consumer")?, row.try_get("gone")?) {
+                (Some(consumer), true) => polled.gone.push(consumer),
+                (Some(consumer), false) => polled.runnable.push(consumer),
+                (None, _) => polled.others.push(worker(row)?),
             }
         }
         Ok(polled)

@@ -75,7 +75,7 @@ impl Maintaining for Sqlite {
         end.bind(limit).bind(micros(age)).fetch_one(conn).await
     }
 
-    async fn remove_marks(
+    async fn remove_old_marks(
         conn: &mut SqliteConnection,
         sql: &Sql,
         range: Range,

@@ -96,6 +96,10 @@ impl Operating for Sqlite {
                 .fetch_all(&mut *conn)
                 .await?;
             polled.others = workers.iter().map(worker).collect::<SqlResult<_>>()?;
+            let present = query_scalar(sql.present.clone()).bind(json(&poll.worker.consumers));
+            let present: Vec<i16> = present.fetch_all(&mut *conn).await?;
+            let consumers = poll.worker.consumers.iter().copied();
+            polled.gone = consumers.filter(|consumer| !present.contains(consumer)).collect();
         }
         if poll.asks {
             let runnable = query_scalar(sql.runnable.clone()).bind(json(&poll.worker.consumers));

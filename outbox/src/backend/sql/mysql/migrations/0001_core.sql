@@ -46,6 +46,16 @@ create table if not exists /*schema*/outbox_consumer_name (
     foreign key (consumer) references /*schema*/outbox_consumer (id)
 ) engine = InnoDB;
 
+-- Consumers that were dropped, under this name: their numbers are never used again, and until it is `done` some of what they had is
+-- there.
+create table if not exists /*schema*/outbox_dropped (
+    id smallint not null primary key,
+    name varbinary(255) not null,
+    lanes smallint not null,
+    done boolean not null default false,
+    dropped_at datetime(6) not null default (utc_timestamp(6))
+) engine = InnoDB;
+
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.
 create table if not exists /*schema*/outbox_subscription (
     event_type varbinary(255) not null,

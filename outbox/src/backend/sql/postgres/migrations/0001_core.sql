@@ -38,6 +38,16 @@ create table /*schema*/outbox_consumer_name (
     consumer smallint not null references /*schema*/outbox_consumer (id)
 );
 
+-- Consumers that were dropped, under this name: their numbers are never used again, and until it is `done` some of what they had is
+-- there.
+create table /*schema*/outbox_dropped (
+    id smallint primary key,
+    name text collate "C" not null,
+    lanes smallint not null,
+    done boolean not null default false,
+    dropped_at timestamptz not null default now()
+);
+
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.
 create table /*schema*/outbox_subscription (
     event_type text collate "C" not null,

@@ -40,6 +40,16 @@ create table /*schema*/outbox_consumer_name (
     consumer integer not null references /*prefix*/outbox_consumer (id)
 ) strict, without rowid;
 
+-- Consumers that were dropped, under this name: their numbers are never used again, and until it is `done` some of what they had is
+-- there.
+create table /*schema*/outbox_dropped (
+    id integer primary key,
+    name text not null,
+    lanes integer not null,
+    done integer not null default 0,
+    dropped_at integer not null default (cast(unixepoch('subsec') * 1000000 as integer))
+) strict;
+
 -- Which consumers get which types. `ready` once messages from before the subscription were looked at.
 create table /*schema*/outbox_subscription (
     event_type text not null,

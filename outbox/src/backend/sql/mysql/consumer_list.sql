@@ -1,0 +1,2 @@
+-- All consumers, by their present names.
+select id, name, paused from /*schema*/outbox_consumer order by name;

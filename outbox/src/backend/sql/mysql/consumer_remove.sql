@@ -1,0 +1,2 @@
+-- Removes the consumer ?.
+delete from /*schema*/outbox_consumer where id = ?;

@@ -1,0 +1,2 @@
+-- Removes the consumer $1.
+delete from /*schema*/outbox_consumer where id = $1;
