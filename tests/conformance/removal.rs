@@ -213,19 +213,28 @@ async fn a_process_that_was_away_ends_and_comes_back_as_a_new_consumer<DB: TestB
     publish(&outbox, placed_as("before", "1")).await;
     effects(&database, 1).await;
     let admin = outbox.admin();
-    eventually("it to be taken for dead", LONG, async || {
+    let own = database.another_pool(1).await;
+    let mut conn = own.acquire().await.expect("the pool has a connection");
+    let writer = by_database::<DB, _>(Some("pragma busy_timeout = 100"), None, None);
+    if let Some(impatient) = writer {
+        DB::execute(&mut *conn, impatient).await.expect("a pragma");
+    }
+    eventually("it to stop between two writes", LONG, async || {
         process.stop().expect("stopped");
-        match admin.drop_consumer("ledger").await {
-            Ok(_) => return true,
-            Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::Registry | ErrorKind::Conflict), "{error}");
-            }
-        }
-        // It may have been stopped while it held the file.
-        if !is_postgres::<DB>() && !is_mysql::<DB>() && process_holds_the_file(&outbox).await {
+        // Nothing can take the lock on the file's writes from a process that stands still.
+        let free = writer.is_none() || DB::execute(&mut *conn, "begin immediate; rollback").await.is_ok();
+        if !free {
             process.resume().expect("resumed");
         }
-        false
+        free
+    })
+    .await;
+    eventually("it to be taken for dead", LONG, async || match admin.drop_consumer("ledger").await {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Registry | ErrorKind::Conflict), "{error}");
+            false
+        }
     })
     .await;
     process.resume().expect("resumed");
@@ -235,10 +244,6 @@ async fn a_process_that_was_away_ends_and_comes_back_as_a_new_consumer<DB: TestB
     assert_eq!(database.count("outbox_unrouted").await, 1);
     assert_eq!(drain(&outbox, &Script::record()).await.handled, 1, "it is the new consumer's");
     assert_eq!(handled(&database).await, ["before", "between"]);
-}
-
-async fn process_holds_the_file<DB: TestBackend>(outbox: &Outbox<DB>) -> bool {
-    outbox.begin().await.is_err()
 }
 
 fn shipped(id: &str, order: &str) -> Draft {

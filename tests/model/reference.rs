@@ -36,6 +36,8 @@ struct Message {
     echo: bool,
     /// When it is due, in hours.
     due: u32,
+    /// It is not stored any more.
+    pruned: bool,
 }
 
 impl Message {
@@ -83,7 +85,7 @@ impl Reference {
 
     pub(crate) fn publish(&mut self, id: String, order: Order) {
         let due = self.now + u32::from(order.delayed);
-        self.store(Message { id, order, echo: false, due });
+        self.store(Message { id, order, echo: false, due, pruned: false });
     }
 
     fn store(&mut self, message: Message) {
@@ -145,7 +147,7 @@ impl Reference {
                         let order =
                             Order { does: Does::Succeed, delayed: false, echo: false, ..message.order };
                         let id = format!("{}-echo", message.id);
-                        echoes.push(Message { id, order, echo: true, due: now });
+                        echoes.push(Message { id, order, echo: true, due: now, pruned: false });
                     }
                     consumer.done.entry(line.clone()).or_default().push(message.id);
                     continue;
@@ -179,7 +181,7 @@ impl Reference {
     fn join_as(&mut self, number: usize, from: &StartFrom) {
         let mut consumer = Consumer::default();
         if *from == StartFrom::Beginning {
-            for message in self.messages.iter().filter(|message| !message.echo) {
+            for message in self.messages.iter().filter(|message| !message.echo && !message.pruned) {
                 consumer.add(message.clone());
             }
         }
@@ -191,6 +193,13 @@ impl Reference {
         match step {
             Step::Wait => self.now += 1,
             Step::Mend => self.mended = true,
+            Step::Prune if !self.consumers.is_empty() => {
+                let lines = self.consumers.values().flat_map(|consumer| consumer.lines.values());
+                let open: BTreeSet<&str> = lines.flatten().map(|open| open.message.id.as_str()).collect();
+                for message in &mut self.messages {
+                    message.pruned |= !open.contains(message.id.as_str());
+                }
+            }
             Step::Pause(number) | Step::Resume(number) => {
                 if let Some(consumer) = self.consumers.get_mut(&usize::from(*number)) {
                     consumer.paused = matches!(step, Step::Pause(_));
@@ -243,6 +252,12 @@ impl Reference {
     /// The line of a message.
     pub(crate) fn line(&self, id: &str) -> Option<Line> {
         self.messages.iter().find(|message| message.id == id).map(Message::line)
+    }
+
+    /// What is stored.
+    pub(crate) fn stored(&self) -> BTreeSet<String> {
+        let stored = self.messages.iter().filter(|message| !message.pruned);
+        stored.map(|message| message.id.clone()).collect()
     }
 
     pub(crate) fn unfinished(&self) -> u64 {

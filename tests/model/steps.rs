@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Pause(u8),
     /// A consumer goes on.
     Resume(u8),
+    /// Messages that all are done with are removed.
+    Prune,
     /// The third consumer comes, and starts there.
     Join(StartFrom),
 }
@@ -78,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u8>().prop_map(Step::RequeueOne),
         1 => any::<u8>().prop_map(Step::Discard),
         1 => Just(Step::Mend),
+        2 => Just(Step::Prune),
         1 => (0..2_u8).prop_map(Step::Pause),
         1 => (0..2_u8).prop_map(Step::Resume),
         1 => prop_oneof![Just(StartFrom::Unrouted), Just(StartFrom::Beginning), Just(StartFrom::Now)].prop_map(Step::Join),

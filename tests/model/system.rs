@@ -11,7 +11,7 @@ use outbox::__private::{Codec, FromContext as _, take_event};
 use outbox::testing::TestOutbox;
 use outbox::{
     Admin, Config, ConsumersBuilder, Context, Dead, Draft, EventMeta, HandlerError, MessageId, OnDead,
-    OutboxEvent, Report, Retry, StartFrom, State, TypeSet,
+    OutboxEvent, Prune, Report, Retention, Retry, StartFrom, State, TypeSet,
 };
 use outbox_tests::{Effect, handler};
 use serde::{Deserialize, Serialize};
@@ -133,6 +133,11 @@ impl<DB: Database> System<DB> {
             Step::TakeBack(orders) => self.publish(orders, reference, false).await,
             Step::Wait => self.outbox.clock().advance(HOUR).await.expect("the clock moves"),
             Step::Mend => self.mended.set(true),
+            Step::Prune => {
+                let at_once = Some(Duration::from_micros(1));
+                let prune = Prune::older_than(Retention { delivered: at_once, ..Retention::FOREVER });
+                self.admin().prune(&prune).await.expect("pruned");
+            }
             Step::Requeue => drop(self.admin().requeue(&Dead::all()).await.expect("requeued")),
             Step::RequeueOne(which) => self.change_one(*which, true, reference).await,
             Step::Discard(which) => self.change_one(*which, false, reference).await,
@@ -254,6 +259,10 @@ impl<DB: Database> System<DB> {
             let line = reference.line(&effect.message_id).ok_or("an effect of what was never published")?;
             done.entry((consumer, line)).or_default().push(effect.message_id);
         }
+        let id = if <DB as sqlx::Database>::NAME == "MySQL" { "cast(id as char)" } else { "id" };
+        let sql = format!("select {id} from outbox_message");
+        let stored = <DB as outbox_tests::TestBackend>::texts(&mut conn, &sql).await.expect("read");
+        same("what is stored", &stored.into_iter().collect(), &reference.stored())?;
         same("what was handled", &done, &reference.done())?;
         let dead = self.admin().dead(&Dead::all()).await.expect("read").into_iter().map(|letter| {
             let consumer = CONSUMERS.iter().position(|name| *name == letter.consumer).expect("one of them");
