@@ -8,7 +8,7 @@ use std::time::Duration;
 use outbox::__private::{Codec, Codecs, FromContext as _};
 use outbox::{
     BoxFuture, Config, ConsumerConfig, Consumers, ConsumersBuilder, Context, DecodeEvent, Draft, EventMeta,
-    HandlerError, Message, MessageId, Outbox, OutboxEvent, Report, State, TypeSet,
+    HandlerError, Message, MessageId, Outbox, OutboxEvent, Report, Retention, State, TypeSet,
 };
 use outbox_tests::{Effect, TestBackend, TestDatabase, eventually, handler};
 use serde::{Deserialize, Serialize};
@@ -138,6 +138,8 @@ pub(crate) fn quick() -> ConsumerConfig {
     ConsumerConfig {
         poll_interval: Duration::from_millis(20),
         retry: Some(outbox::Retry::every(Duration::from_millis(50))),
+        // At a random time of the first minute, which has no place in most tests.
+        retention: Retention::FOREVER,
         ..ConsumerConfig::default()
     }
 }

@@ -219,7 +219,7 @@ async fn each_age_may_be_off<DB: TestBackend>(database: TestDatabase<DB>) {
 
 /// The service of a process that runs, with nothing but that to do.
 fn service(interval: Duration) -> ConsumerConfig {
-    ConsumerConfig { maintenance_interval: interval, ..quick() }
+    ConsumerConfig { maintenance_interval: interval, retention: Retention::default(), ..quick() }
 }
 
 const OFTEN: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::{ConsumerConfig, Draft, ErrorKind, Outbox};
+use outbox::{ConsumerConfig, Draft, ErrorKind, Outbox, Retention};
 use outbox_tests::{Log, TestBackend as _, TestDatabase, eventually};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor as _, PgPool, Postgres};
@@ -312,7 +312,8 @@ async fn a_handler_that_takes_too_long_is_cut_off_and_tried_again() {
 async fn an_idle_process_asks_little() {
     let Some(database) = database().await else { return };
     let outbox = database.outbox();
-    let config = ConsumerConfig::default();
+    // Pruning looks for something to do once a minute, which would be now or not.
+    let config = ConsumerConfig { retention: Retention::FOREVER, ..ConsumerConfig::default() };
     let consumers = || {
         let all = outbox.consumers().handler::<Ledger>().handler::<Audit>().handler::<Shipping>();
         all.state(Script::<Postgres>::record()).config(config.clone())

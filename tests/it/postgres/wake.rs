@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outbox::{Config, ConsumerConfig, ConsumersBuilder, Draft, ErrorKind, Outbox};
+use outbox::{Config, ConsumerConfig, ConsumersBuilder, Draft, ErrorKind, Outbox, Retention};
 use outbox_tests::proxy::Proxy;
 use outbox_tests::{Log, TestDatabase, eventually};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgSslMode};
@@ -249,7 +249,9 @@ async fn an_idle_process_sends_two_statements_a_second_at_most() {
             if consumers == 1 { one } else { one.handler::<Audit>().handler::<Shipping>() }
         };
         all(quick()).build().expect("complete").run_until_idle().await.expect("registered");
-        let running = Running::start(all(ConsumerConfig::default()));
+        // Pruning looks for something to do once a minute, which would be now or not.
+        let unpruned = ConsumerConfig { retention: Retention::FOREVER, ..ConsumerConfig::default() };
+        let running = Running::start(all(unpruned));
         beats(&database, 2).await;
         let (before, since) = (proxy.statements(), Instant::now());
         beats(&database, 5).await;
