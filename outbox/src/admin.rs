@@ -153,7 +153,8 @@ impl<DB: Backend> Admin<DB> {
     }
 
     /// Makes dead messages due at once: attempts start again, the last error and the history stay, and what waited
-    /// behind them follows in order. Only what is dead moves.
+    /// behind them follows in order. Only what is dead moves. Where a consumer has gone on behind it, what has failed there meanwhile waits
+    /// for it again, and is due right after, whatever its pause.
     ///
     /// # Errors
     /// As [`dead`](Self::dead). Messages before the error have been requeued.

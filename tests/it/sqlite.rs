@@ -433,5 +433,7 @@ async fn a_snapshot_that_is_too_old_is_no_attempt_of_a_caller() {
     eventually("the second call", LONG, async || database.number(own).await == 1).await;
     settled(&database).await;
     let report = running.stop().await;
-    assert_eq!((report.handled, report.dead, tries.load(Ordering::SeqCst)), (1, 0, 2));
+    assert_eq!((report.handled, report.dead), (1, 0));
+    // What the library writes meanwhile may be in the way of a later one too.
+    assert!(tries.load(Ordering::SeqCst) >= 2);
 }
