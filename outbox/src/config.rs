@@ -95,7 +95,7 @@ pub struct ConsumerConfig {
     /// After how long the database is asked for work when nothing wakes the process, or up to a fifth later. 500 ms.
     ///
     /// It finds what is due again, and whatever a wake-up was lost for. With it a process that has nothing to do sends
-    /// two statements a second at most, however many consumers it has.
+    /// two statements a second at most, however many consumers it has, and some more where it is its turn to prune.
     pub poll_interval: Duration,
     /// How long a transaction takes in further messages. What is done is not kept waiting for its commit any longer. 20 ms.
     pub group_window: Duration,
