@@ -199,7 +199,7 @@ impl<DB: Backend> Admin<DB> {
     /// As [`dead`](Self::dead).
     pub async fn attempts(&self, message: &MessageId, consumer: &str) -> Result<Vec<FailedAttempt>> {
         let failed = |error| Error::database(DB::kind(&error), "read the attempts of a message", error);
-        let mut conn = self.outbox.pool().acquire().await.map_err(failed)?;
+        let mut conn = self.outbox.reader().await.map_err(failed)?;
         let rows =
             DB::attempts(&mut conn, self.outbox.sql(), message.as_str(), consumer).await.map_err(failed)?;
         let attempts = rows.into_iter().map(|row| FailedAttempt {
@@ -285,7 +285,7 @@ impl<'a> Rows<'a> {
         }
         if self.page.as_slice().is_empty() {
             let failed = |error| Error::database(DB::kind(&error), "look for dead messages", error);
-            let mut conn = admin.outbox.pool().acquire().await.map_err(failed)?;
+            let mut conn = admin.outbox.reader().await.map_err(failed)?;
             let page = DB::dead(&mut conn, admin.outbox.sql(), &self.which.filter, self.behind, PAGE).await;
             self.page = page.map_err(failed)?.into_iter();
         }

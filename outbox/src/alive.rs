@@ -24,8 +24,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(crate) const SILENCE: Duration = Duration::from_secs(3);
 
 /// This process, as it starts now. The id is new each time, whatever the host or the process is called.
-pub(crate) fn this_process(consumers: Vec<i16>) -> Worker {
-    Worker { id: Uuid::now_v7().to_string(), host: host(), pid: std::process::id().into(), consumers }
+pub(crate) fn this_process(consumers: Vec<i16>, pooled: bool) -> Worker {
+    Worker { id: Uuid::now_v7().to_string(), host: host(), pid: std::process::id().into(), consumers, pooled }
 }
 
 /// Says which consumers nobody looks after while their messages pile up: those whose handler is gone, or not running.
@@ -34,8 +34,14 @@ pub(crate) async fn name_orphans<DB: Backend>(
     session: &mut Session<DB>,
     worker: &Worker,
 ) -> Result<()> {
-    let orphans = DB::orphans(session, outbox.sql(), &worker.consumers).await;
-    let orphans = orphans
+    let asked = async {
+        session.enter(outbox.sql()).await?;
+        let orphans = DB::orphans(session, outbox.sql(), &worker.consumers).await?;
+        session.leave().await?;
+        Ok(orphans)
+    };
+    let orphans = asked
+        .await
         .map_err(|error| Error::database(DB::kind(&error), "look for consumers that nobody runs", error))?;
     for consumer in orphans {
         tracing::warn!(

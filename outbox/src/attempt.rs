@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, Guard, SqlResult};
+use crate::backend::{Backend, Guard, Running, SqlResult};
 use crate::connections::Connections;
 use crate::draft::Outgoing;
 use crate::error::{Error, ErrorKind};
@@ -73,8 +73,8 @@ pub(crate) struct Attempt<'a, DB: Backend> {
     pub(crate) window: Duration,
     /// Cancelled when nothing more is to be begun.
     pub(crate) stop: &'a CancellationToken,
-    /// The session's own number at the server.
-    pub(crate) backend: i64,
+    /// By what the transaction is found at the server.
+    pub(crate) running: Running,
 }
 
 impl<DB: Backend> Attempt<'_, DB> {
@@ -149,15 +149,21 @@ impl<DB: Backend> Attempt<'_, DB> {
 
     /// Closes the connection, and has the server end what it still does for it: it would not notice before that is done.
     pub(crate) async fn end_connection(&self, session: &mut Session<DB>) {
-        let end = async {
-            if let Ok(mut other) = self.connections.reserve().await {
-                // Nothing to do about a failure: the lane is free when the server notices.
-                let _ = DB::cancel(&mut other, self.outbox.sql(), self.backend).await;
-            }
-        };
-        // Bounded alike; the other connection works, and is only slow.
-        let _ = tokio::time::timeout(CANCEL_GRACE, end).await;
+        // Bounded alike; the other connection works, and is only slow. Nothing to do about a failure: the lane is free when the
+        // server notices.
+        let _ = tokio::time::timeout(CANCEL_GRACE, self.cancel()).await;
         session.close();
+    }
+
+    /// Has the server end the statement that the transaction runs.
+    async fn cancel(&self) -> Result<(), Error> {
+        let mut other = self.connections.reserve().await?;
+        let cancelled = async {
+            other.enter(self.outbox.sql()).await?;
+            DB::cancel(&mut other, self.outbox.sql(), self.running).await?;
+            other.leave().await
+        };
+        cancelled.await.map_err(|error| Error::database(DB::kind(&error), "end a handler's statement", error))
     }
 
     /// Takes back what a handler did that was dropped in the middle. Its statement may still run, and a rollback
@@ -173,11 +179,9 @@ impl<DB: Backend> Attempt<'_, DB> {
             return Err(error);
         }
         let undo = async {
-            if !guard.interrupt()
-                && let Ok(mut other) = self.connections.reserve().await
-            {
+            if !guard.interrupt() {
                 // Nothing to do about a failure: the time limit decides.
-                let _ = DB::cancel(&mut other, self.outbox.sql(), self.backend).await;
+                let _ = self.cancel().await;
             }
             // The first may meet the answer of the statement that was cancelled.
             match DB::undo(session, self.outbox.sql()).await {

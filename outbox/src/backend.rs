@@ -17,8 +17,8 @@ pub(crate) use self::registering::{Range, Registering};
 pub(crate) use self::removing::{AliveRow, ListedRow, Removing};
 pub(crate) use self::rows::{
     Attempt, AttemptRow, Claimed, ConsumerRow, DeadFilter, DeadRow, Lane, LaneRow, Mark, MessageClaim, Next,
-    Parked, ParkedState, Parking, Place, Poll, Polled, Portion, PublishOutcome, StoredMessage, Worker,
-    WorkerRow,
+    Parked, ParkedState, Parking, Place, Poll, Polled, Portion, PublishOutcome, Running, StoredMessage,
+    Worker, WorkerRow,
 };
 
 #[cfg(feature = "testing")]
@@ -93,6 +93,8 @@ pub(crate) trait Storage: sqlx::Database + Sized {
     /// Every statement with schema and prefix in place.
     type Sql: Send + Sync + 'static;
     fn render(tables: &Tables, names: &Names) -> Self::Sql;
+    /// Remembers what the options of the application's connections say of how statements are to be sent.
+    fn adapt(_: &Self::Sql, _: &<Self::Connection as sqlx::Connection>::Options) {}
 
     /// What an error of this database means.
     fn kind(error: &sqlx::Error) -> ErrorKind;
@@ -109,14 +111,31 @@ pub(crate) trait Storage: sqlx::Database + Sized {
 
     /// Whether a second connection by these options would see another, empty database.
     fn is_private_memory(options: &<Self::Connection as sqlx::Connection>::Options) -> bool;
+    /// Whether a pooler may stand before the server that changes servers between transactions.
+    const POOLABLE: bool = false;
+    /// Whether a connection by [`own_options`](Self::own_options) has reached the server itself.
+    fn is_direct(_: &mut Self::Connection) -> impl Returns<bool> {
+        async { Ok(true) }
+    }
+    /// Whether such a pooler was found, or told of.
+    fn is_pooled(_: &Self::Sql) -> bool {
+        false
+    }
+    fn set_pooled(_: &Self::Sql, _: bool) {}
+    /// Whether a statement can be sent outside of a transaction.
+    fn stands_alone(_: &Self::Sql) -> bool {
+        true
+    }
     /// The options of our own connections, from the application's.
     fn own_options(
         options: <Self::Connection as sqlx::Connection>::Options,
+        pooled: bool,
         controls: Controls,
     ) -> <Self::Connection as sqlx::Connection>::Options;
     /// The same for those that no handler gets, on which statements write outside of transactions.
     fn reserve_options(
         options: <Self::Connection as sqlx::Connection>::Options,
+        pooled: bool,
     ) -> <Self::Connection as sqlx::Connection>::Options;
     /// The statement that begins a user's transaction that will write.
     fn begin_write() -> SqlStr;
@@ -267,7 +286,7 @@ pub(crate) trait Consuming: Storage {
     -> impl Returns<u64>;
     /// Ends the statement that another connection of ours runs, or that connection; for databases without a hook in
     /// [`Guard`].
-    fn cancel(conn: &mut Self::Connection, sql: &Self::Sql, backend: i64) -> impl Returns<()>;
+    fn cancel(conn: &mut Self::Connection, sql: &Self::Sql, running: Running) -> impl Returns<()>;
     /// Unfinished messages of these consumers, counted up to `limit`.
     fn remaining(
         conn: &mut Self::Connection,

@@ -57,7 +57,7 @@ pub(crate) async fn catch_up<DB: Backend>(
 ) -> SqlResult<bool> {
     let sql = outbox.sql();
     // What is published from here on is delivered by its publisher.
-    let newest = DB::newest(session, sql).await?;
+    let newest = newest(outbox, session).await?;
     for (event_type, consumers) in unready {
         // What nobody has got first, for all at once: one that looks through its history takes it from the others.
         let mut found = 0;
@@ -169,23 +169,41 @@ impl Watermark {
     }
 
     async fn raise<DB: Backend>(&mut self, outbox: &Outbox<DB>, session: &mut Session<DB>) -> SqlResult<()> {
-        let sql = outbox.sql();
         if let Some((newest, known)) = self.candidate.take() {
-            let known = DB::publishers_in_flight(session, sql, &known).await?;
+            let known = in_flight(outbox, session, &known).await?;
             if !known.is_empty() {
                 self.candidate = Some((newest, known));
                 return Ok(());
             }
             raise(outbox, session, newest).await?;
         }
-        let newest = DB::newest(session, sql).await?;
-        let known = DB::publishers_in_flight(session, sql, &HashSet::new()).await?;
+        let newest = newest(outbox, session).await?;
+        let known = in_flight(outbox, session, &HashSet::new()).await?;
         if known.is_empty() {
             return raise(outbox, session, newest).await;
         }
         self.candidate = Some((newest, known));
         Ok(())
     }
+}
+
+/// Who publishes now; of those that are given, if there are some.
+pub(crate) async fn in_flight<DB: Backend>(
+    outbox: &Outbox<DB>,
+    session: &mut Session<DB>,
+    known: &HashSet<String>,
+) -> SqlResult<HashSet<String>> {
+    session.enter(outbox.sql()).await?;
+    let found = DB::publishers_in_flight(session, outbox.sql(), known).await?;
+    session.leave().await?;
+    Ok(found)
+}
+
+async fn newest<DB: Backend>(outbox: &Outbox<DB>, session: &mut Session<DB>) -> SqlResult<i64> {
+    session.enter(outbox.sql()).await?;
+    let newest = DB::newest(session, outbox.sql()).await?;
+    session.leave().await?;
+    Ok(newest)
 }
 
 /// All who published when this was the newest number have ended.

@@ -102,6 +102,9 @@ pub struct ConsumerConfig {
     /// Where to listen for other processes, if not where the application connects: the URL of the server itself,
     /// where that is a pooler such as `PgBouncer`, through which nothing can be heard. None.
     pub listen_url: Option<String>,
+    /// Whether a pooler stands between the consumers and their PostgreSQL server that changes servers between transactions.
+    /// Found out at the start.
+    pub pooler: Pooler,
     /// The retry policy of every handler of this process, in place of their own. None.
     pub retry: Option<Retry>,
     /// How long running handlers may go on once a shutdown was asked for; then they are dropped and rolled
@@ -127,6 +130,7 @@ impl Default for ConsumerConfig {
             poll_interval: Duration::from_millis(500),
             group_window: Duration::from_millis(20),
             listen_url: None,
+            pooler: Pooler::Detect,
             retry: None,
             shutdown_grace: Duration::from_secs(30),
             idle_grace: Duration::from_secs(10),
@@ -143,12 +147,37 @@ impl fmt::Debug for ConsumerConfig {
             .field("executors", &self.executors)
             .field("poll_interval", &self.poll_interval)
             .field("group_window", &self.group_window)
+            .field("pooler", &self.pooler)
             .field("retry", &self.retry)
             .field("shutdown_grace", &self.shutdown_grace)
             .field("idle_grace", &self.idle_grace)
             .field("retention", &self.retention)
             .field("maintenance_interval", &self.maintenance_interval)
             .finish_non_exhaustive()
+    }
+}
+
+/// Whether connections go through a pooler such as `PgBouncer` with `pool_mode = transaction`, where each transaction may be on
+/// another session of the server; see [`databases`](crate::databases#behind-a-pooler).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pooler {
+    /// It is found out at the start: a pooler refuses or ignores a setting that a server takes.
+    #[default]
+    Detect,
+    /// There is one.
+    Present,
+    /// There is none: a connection is a session of the server, and its settings are kept.
+    Absent,
+}
+
+impl Pooler {
+    pub(crate) fn is_present(self) -> Option<bool> {
+        match self {
+            Self::Detect => None,
+            Self::Present => Some(true),
+            Self::Absent => Some(false),
+        }
     }
 }
 

@@ -26,25 +26,32 @@ pub(crate) struct Connections<DB: Backend> {
     reserve: Pool<DB>,
     /// For the short transactions around calls that are made outside of them, and for those that prune.
     external: Pool<DB>,
-    listener: ConnectOptions<DB>,
+    /// None where nothing could be heard.
+    listener: Option<ConnectOptions<DB>>,
     /// Those of the connection on which leases are renewed.
     renewals: ConnectOptions<DB>,
     borrowed: bool,
 }
 
 impl<DB: Backend> Connections<DB> {
-    /// One connection for each executor, one in reserve, and one that listens: `listener`'s, if it is given.
-    pub(crate) fn new(outbox: &Outbox<DB>, executors: usize, listener: Option<ConnectOptions<DB>>) -> Self {
+    /// One connection for each executor, one in reserve, and one that listens: `listener`'s, if it is given. Where they are
+    /// `pooled`, they get no settings, which others would find on theirs.
+    pub(crate) fn new(
+        outbox: &Outbox<DB>,
+        executors: usize,
+        listener: Option<ConnectOptions<DB>>,
+        pooled: bool,
+    ) -> Self {
         let options = (*outbox.pool().connect_options()).clone();
-        let listener = listener.unwrap_or_else(|| options.clone());
+        let listener = listener.or_else(|| (!pooled).then(|| options.clone()));
         if DB::is_private_memory(&options) {
             let [executors, reserve, external] = [(); 3].map(|()| outbox.pool().clone());
             return Self { executors, reserve, external, listener, renewals: options, borrowed: true };
         }
         let pool = |size, options| own_pool(outbox).max_connections(size).connect_lazy_with(options);
         let size = u32::try_from(executors).unwrap_or(u32::MAX);
-        let own = DB::own_options(options.clone(), outbox.config().controls());
-        let reserve = DB::reserve_options(options);
+        let own = DB::own_options(options.clone(), pooled, outbox.config().controls());
+        let reserve = DB::reserve_options(options, pooled);
         Self {
             executors: pool(size, own.clone()),
             reserve: pool(1, reserve.clone()),
@@ -53,6 +60,51 @@ impl<DB: Backend> Connections<DB> {
             renewals: reserve,
             borrowed: false,
         }
+    }
+
+    /// As [`new`](Self::new), with a first connection for handlers; finds out whether there is a pooler, unless that is known.
+    pub(crate) async fn connect(
+        outbox: &Outbox<DB>,
+        executors: usize,
+        listener: Option<ConnectOptions<DB>>,
+        pooled: Option<bool>,
+    ) -> Result<(Self, Session<DB>)> {
+        if let Some(pooled) = pooled.or((!DB::POOLABLE).then_some(false)) {
+            return Self::connect_as(outbox, executors, listener, pooled).await;
+        }
+        let direct = Self::new(outbox, executors, listener.clone(), false);
+        let failed = |error| Error::database(DB::kind(&error), "connect", error);
+        match direct.executors.acquire().await {
+            Ok(mut conn) => {
+                if DB::is_direct(&mut conn).await.map_err(failed)? {
+                    DB::set_pooled(outbox.sql(), false);
+                    let session = Session::new(conn, direct.borrowed);
+                    return Ok((direct, session));
+                }
+            }
+            // A pooler may refuse the settings that we connect with.
+            Err(sqlx::Error::Database(_)) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        direct.close().await;
+        Self::connect_as(outbox, executors, listener, true).await
+    }
+
+    async fn connect_as(
+        outbox: &Outbox<DB>,
+        executors: usize,
+        listener: Option<ConnectOptions<DB>>,
+        pooled: bool,
+    ) -> Result<(Self, Session<DB>)> {
+        let connections = Self::new(outbox, executors, listener, pooled);
+        let session = connections.acquire().await?;
+        DB::set_pooled(outbox.sql(), pooled);
+        Ok((connections, session))
+    }
+
+    /// Whether what other processes say can be heard.
+    pub(crate) fn hears(&self) -> bool {
+        self.listener.is_some()
     }
 
     /// Whether the connections are the application's, to be given back after each transaction.
@@ -95,10 +147,11 @@ impl<DB: Backend> Connections<DB> {
     }
 
     /// Where to listen. A new pool each time: one whose connection is stuck is simply left behind. `None` where a
-    /// connection that is kept might be the only one.
+    /// connection that is kept might be the only one, and where nothing could be heard.
     pub(crate) fn listener(&self, outbox: &Outbox<DB>) -> Option<Pool<DB>> {
         let pool = own_pool(outbox).max_connections(1).max_lifetime(None).idle_timeout(None);
-        (!self.borrowed).then(|| pool.connect_lazy_with(self.listener.clone()))
+        let listener = self.listener.clone().filter(|_| !self.borrowed);
+        listener.map(|options| pool.connect_lazy_with(options))
     }
 
     /// Closes the consumers' own connections.

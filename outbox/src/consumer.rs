@@ -358,13 +358,16 @@ impl<DB: Backend> Consumers<DB> {
 
     /// Checks the schema, registers the consumers, and says what is about to run.
     async fn start(self, budget: Budget) -> Result<Arc<Engine<DB>>> {
-        let connections = Connections::new(&self.outbox, executors::<DB>(&self.config), self.listener);
-        let mut session = connections.acquire().await?;
+        let (executors, pooled) = (executors::<DB>(&self.config), self.config.pooler.is_present());
+        let (connections, mut session) =
+            Connections::connect(&self.outbox, executors, self.listener, pooled).await?;
         let failed = |error| Error::database(DB::kind(&error), "look at the database", error);
+        session.enter(self.outbox.sql()).await.map_err(failed)?;
         if let Some(reason) = DB::unsupported(&mut session, self.outbox.sql()).await.map_err(failed)? {
             return Err(Error::new(ErrorKind::Unsupported, reason));
         }
         self.outbox.require_schema(&mut session).await?;
+        session.leave().await.map_err(failed)?;
         let rows = register(&self.outbox, &mut session, &self.registered).await?;
         for handler in self.registered.iter().flat_map(Registered::infos) {
             tracing::info!(
@@ -381,13 +384,18 @@ impl<DB: Backend> Consumers<DB> {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             database = DB::DATABASE,
-            executors = executors::<DB>(&self.config),
+            executors,
             poll = ?self.config.poll_interval,
             "outbox starts"
         );
+        let pooled = DB::is_pooled(self.outbox.sql());
+        if pooled {
+            let notify = self.outbox.config().notify;
+            say_pooled(notify && connections.hears(), self.config.poll_interval);
+        }
         // It may be the only one there is.
         drop(session);
-        let worker = alive::this_process(consumers.iter().map(|consumer| consumer.row.id).collect());
+        let worker = alive::this_process(consumers.iter().map(|consumer| consumer.row.id).collect(), pooled);
         let longest = consumers.iter().map(|consumer| consumer.registered.longest_timeout()).max();
         let idle = longest
             .unwrap_or_default()
@@ -434,6 +442,15 @@ impl Report {
             remaining,
         }
     }
+}
+
+fn say_pooled(hears: bool, poll: Duration) {
+    tracing::warn!(
+        hears,
+        ?poll,
+        "behind a pooler: what a handler writes after it has ended its transaction by hand is noticed and not undone, and each \
+         message has a savepoint of its own; other processes are heard by `listen_url` only, and found by polling without"
+    );
 }
 
 /// Where writers exclude each other, a second executor would only wait for the first.

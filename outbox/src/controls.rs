@@ -17,6 +17,8 @@ pub struct Controls {
     pub inbox_marks: bool,
     /// A handler cannot commit or leave our transaction.
     pub commit_guard: bool,
+    /// Behind a pooler each message has a savepoint of its own.
+    pub secure_each: bool,
     /// SQLite transactions of ours begin as writers.
     pub immediate: bool,
     /// On a database with one writer, consumers leave it to others in between.
@@ -45,6 +47,7 @@ impl Controls {
         row_counts: true,
         inbox_marks: true,
         commit_guard: true,
+        secure_each: true,
         immediate: true,
         give_way: true,
         wake_ups: true,

@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::Attempt;
-use crate::backend::{self, Backend, Lane, Mark, Next, Parked, ParkedState, Place};
+use crate::backend::{self, Backend, Claimed, Lane, Mark, Next, Parked, ParkedState, Place};
 use crate::claim;
 use crate::config::ConsumerConfig;
 use crate::connections::Connections;
@@ -169,7 +169,7 @@ impl<DB: Backend> Dispatch<DB> {
         }
         self.commit(session).await?;
         faults::point("watched");
-        if !self.take_again(session, held.lane).await? {
+        if !self.take_again(session, held.lane, &mut held.claim).await? {
             return Ok(Tally::default());
         }
         let (members, _) = select::members(&self.outbox, session, &mut held, count, Duration::ZERO).await?;
@@ -216,10 +216,11 @@ impl<DB: Backend> Dispatch<DB> {
 
     /// Begins a second transaction on a lane, after a commit on the way. False where a build that works outside of transactions
     /// has leased it meanwhile.
-    async fn take_again(&self, session: &mut Session<DB>, lane: Lane) -> Result<bool> {
+    async fn take_again(&self, session: &mut Session<DB>, lane: Lane, claim: &mut Claimed) -> Result<bool> {
         let begin = DB::begin_work(self.outbox.sql(), self.idle, self.outbox.config().controls());
         session.begin(begin).await.map_err(|error| failed::<DB>("take a lane again", error))?;
         let row = claim::lock(&self.outbox, session, lane).await?;
+        claim.running = row.running.unwrap_or(claim.running);
         Ok(!row.leased)
     }
 
@@ -237,7 +238,7 @@ impl<DB: Backend> Dispatch<DB> {
             states: &self.states,
             window: self.config.group_window,
             stop: &self.stop,
-            backend: held.claim.backend,
+            running: held.claim.running,
         };
         let count = members.len();
         let ended = group::run(&attempt, session, members, pace.careful())
@@ -376,7 +377,7 @@ impl<DB: Backend> Dispatch<DB> {
             return Ok(false);
         }
         faults::point("counted before");
-        if !self.take_again(session, lane).await? {
+        if !self.take_again(session, lane, &mut held.claim).await? {
             return Ok(false);
         }
         let (key_hash, seq) = match member.next.place {
@@ -409,7 +410,7 @@ impl<DB: Backend> Dispatch<DB> {
             session.close();
             *session = self.connections.acquire().await?;
         }
-        if !self.take_again(session, lane).await? {
+        if !self.take_again(session, lane, &mut held.claim.clone()).await? {
             return Ok(Tally::default());
         }
         let (place, mut tally) = (culprit.member.next.place, Tally::default());

@@ -170,10 +170,14 @@ impl<DB: Backend> Engine<DB> {
     pub(crate) async fn remaining(&self, limit: i64) -> Result<u64> {
         let all: Vec<i16> = self.consumers.iter().map(|consumer| consumer.row.id).collect();
         let mut session = self.dispatch.connections.acquire().await?;
-        let remaining = DB::remaining(&mut session, self.dispatch.outbox.sql(), &all, limit).await;
-        remaining
-            .map(i64::unsigned_abs)
-            .map_err(|error| Error::database(DB::kind(&error), "count what remains", error))
+        let sql = self.dispatch.outbox.sql();
+        let remaining = async {
+            session.enter(sql).await?;
+            let remaining = DB::remaining(&mut session, sql, &all, limit).await?;
+            session.leave().await?;
+            Ok(remaining.unsigned_abs())
+        };
+        remaining.await.map_err(|error| Error::database(DB::kind(&error), "count what remains", error))
     }
 }
 

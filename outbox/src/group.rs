@@ -107,6 +107,7 @@ pub(crate) async fn run<'a, DB: Backend>(
         guard,
         shared,
         careful,
+        each: DB::is_pooled(outbox.sql()) && outbox.config().controls().secure_each,
         count: members.len(),
         began: Began { at: Instant::now(), timeout: Duration::ZERO },
         since: Vec::new(),
@@ -157,6 +158,8 @@ struct Run<'r, 'a, DB: Backend> {
     guard: Guard,
     shared: bool,
     careful: bool,
+    /// Each call is secured at once: what follows a handler that has left our transaction would be committed.
+    each: bool,
     count: usize,
     /// The last call.
     began: Began,
@@ -277,7 +280,7 @@ impl<'a, DB: Backend> Run<'_, 'a, DB> {
                     return Ok(());
                 }
                 self.since.push(Success { members, follow_ups, failed, duration });
-                if !alone {
+                if !alone && !self.each {
                     return Ok(());
                 }
                 let patient = first && queue.front().is_some_and(|call| call.member.again);

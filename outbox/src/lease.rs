@@ -215,8 +215,10 @@ impl<DB: Backend> Renewals<DB> {
     /// On a new connection after every failure, which may reach a server that works.
     async fn renew(&self, owner: &str, kept: &Kept) -> SqlResult<u64> {
         let mut session = Renewing(Some(Session::new(self.pool.acquire().await?, self.borrowed)));
-        let renewed =
-            DB::renew_lease(session.get(), self.outbox.sql(), kept.lane, owner, kept.length).await?;
+        let (entered, sql) = (session.get(), self.outbox.sql());
+        entered.enter(sql).await?;
+        let renewed = DB::renew_lease(entered, sql, kept.lane, owner, kept.length).await?;
+        entered.leave().await?;
         session.well();
         Ok(renewed)
     }

@@ -84,7 +84,7 @@ pub use crate::admin::{Admin, Changed, ConsumerInfo, Dead, DeadLetter, FailedAtt
 pub use crate::backend::Backend;
 pub use crate::bounded::{Bounds, RunLock, Sweep};
 pub use crate::codec::Codec;
-pub use crate::config::{Config, ConsumerConfig, Tables};
+pub use crate::config::{Config, ConsumerConfig, Pooler, Tables};
 pub use crate::consumer::{Consumers, ConsumersBuilder, Report};
 pub use crate::draft::Draft;
 pub use crate::error::{BoxError, Error, ErrorKind, Result};

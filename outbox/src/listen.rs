@@ -102,9 +102,12 @@ impl<DB: Backend> Engine<DB> {
     async fn test_ears(&self) -> Result<()> {
         let outbox = &self.dispatch.outbox;
         let mut session = self.dispatch.connections.reserve().await?;
-        DB::test_ears(&mut session, outbox.sql(), &outbox.config().tables)
-            .await
-            .map_err(|error| Error::database(DB::kind(&error), "listen for other processes", error))
+        let said = async {
+            session.enter(outbox.sql()).await?;
+            DB::test_ears(&mut session, outbox.sql(), &outbox.config().tables).await?;
+            session.leave().await
+        };
+        said.await.map_err(|error| Error::database(DB::kind(&error), "listen for other processes", error))
     }
 }
 

@@ -112,7 +112,7 @@ impl<DB: Backend> Outbox<DB> {
     pub async fn schema_status(&self) -> Result<SchemaStatus> {
         let failed =
             |error| Error::database(DB::kind(&error), "read the version of the outbox's tables", error);
-        let mut conn = self.pool().acquire().await.map_err(failed)?;
+        let mut conn = self.reader().await.map_err(failed)?;
         self.schema_status_on(&mut conn).await
     }
 

@@ -114,9 +114,14 @@ impl<DB: Backend> Engine<DB> {
         let mut session = self.dispatch.connections.reserve().await?;
         let poll = Poll { worker, beats: beats.then_some(alive::SILENCE), asks };
         let asked = async {
-            let Polled { runnable, others, gone } = DB::poll(&mut session, outbox.sql(), poll)
-                .await
-                .map_err(|error| Error::database(DB::kind(&error), "look for work", error))?;
+            let polled = async {
+                session.enter(outbox.sql()).await?;
+                let polled = DB::poll(&mut session, outbox.sql(), poll).await?;
+                session.leave().await?;
+                Ok(polled)
+            };
+            let Polled { runnable, others, gone } =
+                polled.await.map_err(|error| Error::database(DB::kind(&error), "look for work", error))?;
             alive::bury(outbox, &mut session, worker, &others).await?;
             if let Some(gone) = self.consumers.iter().find(|consumer| gone.contains(&consumer.row.id)) {
                 return Err(dropped(&gone.row.name));

@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::backend::{Backend, PublishOutcome};
+use crate::backend::{Backend, PublishOutcome, SqlResult};
 use crate::codec::Codecs;
 use crate::config::Config;
 use crate::draft::{Draft, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
+use crate::finish::Finish;
 use crate::message::{Message, MessageId};
 use crate::notice::{Notice, Notices, Notifier};
+use crate::session::Session;
 use crate::wake::Wake;
 
 /// A boxed future that can be sent between threads.
@@ -77,8 +79,9 @@ impl<DB: Backend> Outbox<DB> {
     /// An outbox with settings of one's own.
     #[must_use]
     pub fn with_config(pool: Pool<DB>, config: Config) -> Self {
-        let (codecs, sql) =
-            (config.codecs(), Arc::new(DB::render(&config.tables, &DB::names_of(&pool.connect_options()))));
+        let options = pool.connect_options();
+        let (codecs, sql) = (config.codecs(), Arc::new(DB::render(&config.tables, &DB::names_of(&options))));
+        DB::adapt(&sql, &options);
         Self(Arc::new(Shared {
             wake: Wake::new(pool.clone(), sql.clone(), config.clone()),
             sql,
@@ -129,6 +132,17 @@ impl<DB: Backend> Outbox<DB> {
 
     pub(crate) fn notify(&self, notice: impl FnOnce() -> Notice) {
         self.0.notifier.notify(notice);
+    }
+
+    /// One of the application's connections, to read something. What was [begun](Session::enter) ends with the session.
+    pub(crate) async fn reader(&self) -> SqlResult<Session<DB>> {
+        let outbox = self.clone();
+        Finish::new(async move {
+            let mut session = Session::new(outbox.pool().acquire().await?, true);
+            session.enter(outbox.sql()).await?;
+            Ok(session)
+        })
+        .await
     }
 
     pub(crate) fn sql(&self) -> &DB::Sql {

@@ -101,14 +101,14 @@ async fn register_on<DB: Backend>(
 /// Waits until every transaction that publishes now has ended; `then` says what for.
 pub(crate) async fn wait_for_publishers<DB: Backend>(
     outbox: &Outbox<DB>,
-    conn: &mut DB::Connection,
+    session: &mut Session<DB>,
     then: &'static str,
 ) -> SqlResult<()> {
-    let mut waiting = DB::publishers_in_flight(conn, outbox.sql(), &HashSet::new()).await?;
+    let mut waiting = backfill::in_flight(outbox, session, &HashSet::new()).await?;
     let mut patience = Patience::new(then);
     while !waiting.is_empty() {
         patience.wait(|| waiting.iter().cloned().collect()).await;
-        waiting = DB::publishers_in_flight(conn, outbox.sql(), &waiting).await?;
+        waiting = backfill::in_flight(outbox, session, &waiting).await?;
     }
     Ok(())
 }

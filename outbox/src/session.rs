@@ -67,6 +67,19 @@ impl<DB: Backend> Session<DB> {
         Ok(())
     }
 
+    /// Begins what needs no transaction: in one all the same, where a pooler may send what follows to several servers.
+    pub(crate) async fn enter(&mut self, sql: &DB::Sql) -> SqlResult<()> {
+        if DB::stands_alone(sql) {
+            return Ok(());
+        }
+        self.begin(DB::begin_registration()).await
+    }
+
+    /// Ends what [`enter`](Self::enter) has begun.
+    pub(crate) async fn leave(&mut self) -> SqlResult<()> {
+        if DB::TransactionManager::get_transaction_depth(self) > 0 { self.commit().await } else { Ok(()) }
+    }
+
     /// Ends the transaction, whatever its state; closes the connection where even that fails.
     pub(crate) async fn rollback(&mut self) {
         if let Some(End { rollback, abandon, .. }) = self.end.take() {

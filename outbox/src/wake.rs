@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use crate::backend::{Backend, SqlResult};
 use crate::config::Config;
 use crate::echo::Echoes;
+use crate::session::Session;
 
 /// Between two words to other processes, however many commits there are.
 const QUIET: Duration = Duration::from_millis(10);
@@ -164,8 +165,10 @@ impl<DB: Backend> Inner<DB> {
     /// On one of the application's connections, as its publishes are, and in no transaction of anybody's.
     async fn tell(&self, but: &[i16]) -> SqlResult<()> {
         let conn = tokio::time::timeout(PATIENCE, self.pool.acquire()).await;
-        let mut conn = conn.map_err(|_| sqlx::Error::PoolTimedOut)??;
-        DB::tell(&mut conn, &self.sql, &self.config.tables, but).await
+        let mut session = Session::new(conn.map_err(|_| sqlx::Error::PoolTimedOut)??, true);
+        session.enter(&self.sql).await?;
+        DB::tell(&mut session, &self.sql, &self.config.tables, but).await?;
+        session.leave().await
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

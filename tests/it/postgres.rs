@@ -2,6 +2,7 @@
 
 mod external;
 mod isolation;
+mod pooler;
 mod registration;
 mod schema;
 mod sessions;

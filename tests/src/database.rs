@@ -190,7 +190,8 @@ fn refused<T>(sql: &str, error: &sqlx::Error) -> T {
     panic!("{error}\nin: {sql}")
 }
 
-/// The methods that read alike on all databases, and that sqlx offers for each alone.
+/// The methods that read alike on all databases, and that sqlx offers for each alone. Statements without a name, which would be
+/// somebody else's behind a pooler.
 macro_rules! alike {
     () => {
         async fn execute(conn: &mut Self::Connection, sql: &str) -> sqlx::Result<()> {
@@ -198,11 +199,11 @@ macro_rules! alike {
         }
 
         async fn number(conn: &mut Self::Connection, sql: &str) -> sqlx::Result<i64> {
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(conn).await
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).persistent(false).fetch_one(conn).await
         }
 
         async fn texts(conn: &mut Self::Connection, sql: &str) -> sqlx::Result<Vec<String>> {
-            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(conn).await
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).persistent(false).fetch_all(conn).await
         }
 
         async fn insert_effect(
@@ -214,6 +215,7 @@ macro_rules! alike {
                 .bind(&effect.consumer)
                 .bind(&effect.key)
                 .bind(&effect.worker)
+                .persistent(false)
                 .execute(conn)
                 .await
                 .map(drop)
@@ -222,7 +224,8 @@ macro_rules! alike {
         async fn effects(conn: &mut Self::Connection) -> sqlx::Result<Vec<crate::database::Effect>> {
             let rows =
                 sqlx::query_as("select message_id, consumer, msg_key, worker from effects order by id");
-            let rows: Vec<(String, String, Option<String>, String)> = rows.fetch_all(conn).await?;
+            let rows: Vec<(String, String, Option<String>, String)> =
+                rows.persistent(false).fetch_all(conn).await?;
             let effects = rows.into_iter().map(|(message_id, consumer, key, worker)| {
                 crate::database::Effect { message_id, consumer, key, worker }
             });

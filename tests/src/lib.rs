@@ -6,6 +6,8 @@ pub mod child;
 mod database;
 mod handler;
 mod log;
+#[cfg(feature = "postgres")]
+pub mod pooler;
 mod process;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod proxy;

@@ -42,6 +42,9 @@ pub struct WorkerInfo {
     pub pid: i64,
     /// The version of the library.
     pub version: String,
+    /// Whether a pooler stands between it and its PostgreSQL server, and what is said
+    /// [there](crate::databases#behind-a-pooler) is weaker.
+    pub pooled: bool,
 }
 
 impl<DB: Backend> Admin<DB> {
@@ -51,7 +54,7 @@ impl<DB: Backend> Admin<DB> {
     /// As [`dead`](Self::dead).
     pub async fn consumers(&self) -> Result<Vec<ConsumerInfo>> {
         let failed = |error| Error::database(DB::kind(&error), "list the consumers", error);
-        let (sql, mut conn) = (self.outbox.sql(), self.outbox.pool().acquire().await.map_err(failed)?);
+        let (sql, mut conn) = (self.outbox.sql(), self.outbox.reader().await.map_err(failed)?);
         let rows = DB::consumers(&mut conn, sql).await.map_err(failed)?;
         let names = DB::all_names(&mut conn, sql).await.map_err(failed)?;
         let types = DB::subscriptions(&mut conn, sql).await.map_err(failed)?;
@@ -75,6 +78,6 @@ impl<DB: Backend> Admin<DB> {
 
 impl From<AliveRow> for WorkerInfo {
     fn from(row: AliveRow) -> Self {
-        Self { id: row.id, host: row.host, pid: row.pid, version: row.version }
+        Self { id: row.id, host: row.host, pid: row.pid, version: row.version, pooled: row.pooled }
     }
 }

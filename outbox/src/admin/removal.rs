@@ -68,14 +68,15 @@ impl<DB: Backend> Admin<DB> {
 
     /// Consumers that were dropped under this name and have left something.
     async fn left_of(&self, name: &str) -> Result<Vec<(i16, i16)>> {
-        let mut conn = self.outbox.pool().acquire().await.map_err(failed::<DB>)?;
+        let mut conn = self.outbox.reader().await.map_err(failed::<DB>)?;
         DB::dropped(&mut conn, self.outbox.sql(), name).await.map_err(failed::<DB>)
     }
 
     /// Ends all subscriptions of a consumer that nobody runs, and then it goes itself; or that of one type. On a connection of our
     /// own, which waits for no lock for long: a publisher may have locked the subscriptions, and others stand behind us.
     async fn end_subscriptions(&self, name: &str, event_type: Option<&str>) -> Result<ConsumerRow> {
-        let connections = Connections::new(&self.outbox, 1, None);
+        // No handler gets it, so it needs no settings.
+        let connections = Connections::new(&self.outbox, 1, None, true);
         let mut session = connections.acquire().await?;
         let mut patience = Patience::new("the consumer is removed when they end");
         let ended = loop {
@@ -149,9 +150,10 @@ impl<DB: Backend> Admin<DB> {
         if !self.outbox.config().controls().drop_wait {
             return Ok(());
         }
-        let mut conn = self.outbox.pool().acquire().await.map_err(failed::<DB>)?;
+        let conn = self.outbox.pool().acquire().await.map_err(failed::<DB>)?;
+        let mut session = Session::new(conn, true);
         let waited =
-            wait_for_publishers(&self.outbox, &mut conn, "what they deliver is removed when they end");
+            wait_for_publishers(&self.outbox, &mut session, "what they deliver is removed when they end");
         waited.await.map_err(failed::<DB>)
     }
 

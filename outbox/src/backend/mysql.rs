@@ -125,11 +125,11 @@ impl Storage for MySql {
         false
     }
 
-    fn own_options(options: MySqlConnectOptions, _: Controls) -> MySqlConnectOptions {
+    fn own_options(options: MySqlConnectOptions, _: bool, _: Controls) -> MySqlConnectOptions {
         options
     }
 
-    fn reserve_options(options: MySqlConnectOptions) -> MySqlConnectOptions {
+    fn reserve_options(options: MySqlConnectOptions, _: bool) -> MySqlConnectOptions {
         options
     }
 

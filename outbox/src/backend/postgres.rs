@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError};
-use sqlx::{PgConnection, Postgres, SqlStr, query, query_as, query_scalar, raw_sql};
+use sqlx::{PgConnection, Postgres, SqlStr, query_as, raw_sql};
 
 use super::{Backend, Begin, Guard, Migration, SqlResult, Storage, statement, statements};
 use crate::config::{Names, Tables};
 use crate::controls::Controls;
 use crate::error::ErrorKind;
+
+use self::server::Server;
 
 mod consuming;
 mod leasing;
@@ -19,6 +21,7 @@ mod plans;
 mod publishing;
 mod registering;
 mod removing;
+mod server;
 mod signalling;
 #[cfg(feature = "testing")]
 mod testing;
@@ -36,7 +39,7 @@ statements!("postgres":
     publish_routed, publish_one, publish_many,
     claim, claim_unlocked, lock_lane, read, find, settle_deliveries, settle_parked, move_behind, park_delivery,
     park_again, wake_next, remaining,
-    arm, arm_unguarded, advance, undo, disarm, disarm_unguarded, cancel,
+    arm, arm_unguarded, advance, undo, disarm, disarm_unguarded, cancel, cancel_pooled, prepared_names,
     lease, lease_renew, lease_end, claim_message, claim_find, claim_done, claim_end,
     attempt_add, attempt_trim, attempts, pause, dead_find, requeue, behind, discard,
     poll, orphans, worker_remove, worker_bury, suspect_clear, suspect_set,
@@ -69,10 +72,14 @@ impl Storage for Postgres {
         Names { quote: '"', schema: Some(DEFAULT_SCHEMA.to_owned()) }
     }
 
-    type Sql = Sql;
+    type Sql = Server;
 
-    fn render(tables: &Tables, names: &Names) -> Sql {
-        Sql::render(tables, names)
+    fn render(tables: &Tables, names: &Names) -> Server {
+        Server::render(tables, names)
+    }
+
+    fn adapt(sql: &Server, options: &PgConnectOptions) {
+        sql.adapt(options);
     }
 
     fn kind(error: &sqlx::Error) -> ErrorKind {
@@ -99,9 +106,32 @@ impl Storage for Postgres {
         false
     }
 
+    const POOLABLE: bool = true;
+
+    async fn is_direct(conn: &mut PgConnection) -> SqlResult<bool> {
+        server::is_direct(conn).await
+    }
+
+    fn is_pooled(sql: &Server) -> bool {
+        sql.is_pooled()
+    }
+
+    fn set_pooled(sql: &Server, pooled: bool) {
+        sql.set_pooled(pooled);
+    }
+
+    fn stands_alone(sql: &Server) -> bool {
+        sql.is_named() && !sql.is_pooled()
+    }
+
     /// Outside the transactions that say READ WRITE, our own sessions write nothing: what a handler does after
-    /// it rolled our transaction back fails instead of being committed statement by statement.
-    fn own_options(options: PgConnectOptions, controls: Controls) -> PgConnectOptions {
+    /// it rolled our transaction back fails instead of being committed statement by statement. Not where it would be a
+    /// session of somebody else's next.
+    fn own_options(options: PgConnectOptions, pooled: bool, controls: Controls) -> PgConnectOptions {
+        if pooled {
+            return options;
+        }
+        let options = options.options([server::DIRECT]);
         if controls.commit_guard {
             options.options([("default_transaction_read_only", "on")])
         } else {
@@ -111,7 +141,10 @@ impl Storage for Postgres {
 
     /// The planner's settings can stay on for good here, and what polls need not be told twice. Its statements are transactions
     /// of their own, which a server's stricter default would let fail beside one another.
-    fn reserve_options(options: PgConnectOptions) -> PgConnectOptions {
+    fn reserve_options(options: PgConnectOptions, pooled: bool) -> PgConnectOptions {
+        if pooled {
+            return options;
+        }
         options.options([
             ("default_transaction_read_only", "off"),
             ("default_transaction_isolation", "read committed"),
@@ -131,7 +164,7 @@ impl Storage for Postgres {
         statement(format!("begin isolation level read committed read write; {PLANNER}"))
     }
 
-    fn begin_work(_: &Sql, idle: Duration, _: Controls) -> Begin {
+    fn begin_work(_: &Server, idle: Duration, _: Controls) -> Begin {
         // READ COMMITTED whatever the server's default: the read after the claim must see what was committed
         // before the lock was granted. A handler's time is limited by its own option, and a role's limit must not end what settles
         // its message. The interval bounds how long a dead client's lane stays locked while a
@@ -146,28 +179,37 @@ impl Storage for Postgres {
         .into()
     }
 
-    async fn arm(conn: &mut PgConnection, sql: &Sql, shared: bool, controls: Controls) -> SqlResult<Guard> {
+    async fn arm(
+        conn: &mut PgConnection,
+        sql: &Server,
+        shared: bool,
+        controls: Controls,
+    ) -> SqlResult<Guard> {
         let statements = if controls.commit_guard { &sql.arm } else { &sql.arm_unguarded };
         raw_sql(hasty(shared, statements)).execute(conn).await?;
         Ok(Guard { rows: controls.commit_guard, armed: None, interrupted: None, in_flight: false })
     }
 
-    async fn disarm(conn: &mut PgConnection, sql: &Sql, guard: &Guard) -> SqlResult<()> {
+    async fn disarm(conn: &mut PgConnection, sql: &Server, guard: &Guard) -> SqlResult<()> {
         let statements = if guard.rows { &sql.disarm } else { &sql.disarm_unguarded };
         raw_sql(statements.clone()).execute(conn).await.map(drop)
     }
 
-    async fn advance(conn: &mut PgConnection, sql: &Sql, shared: bool) -> SqlResult<()> {
+    async fn advance(conn: &mut PgConnection, sql: &Server, shared: bool) -> SqlResult<()> {
         raw_sql(hasty(shared, &sql.advance)).execute(conn).await.map(drop)
     }
 
-    async fn undo(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
+    async fn undo(conn: &mut PgConnection, sql: &Server) -> SqlResult<()> {
         raw_sql(sql.undo.clone()).execute(conn).await.map(drop)
     }
 
-    async fn unsupported(conn: &mut PgConnection, _: &Sql) -> SqlResult<Option<String>> {
-        let sql = "select current_setting('server_version_num')::int, current_setting('server_encoding')";
-        let (version, encoding): (i32, String) = query_as(sql).fetch_one(conn).await?;
+    async fn unsupported(conn: &mut PgConnection, sql: &Server) -> SqlResult<Option<String>> {
+        if let Some(reason) = sql.names_meet(conn).await? {
+            return Ok(Some(reason));
+        }
+        let ask =
+            query_as("select current_setting('server_version_num')::int, current_setting('server_encoding')");
+        let (version, encoding): (i32, String) = ask.persistent(sql.is_named()).fetch_one(conn).await?;
         Ok(if version < 140_000 {
             Some(format!("PostgreSQL 14 is the oldest supported, and this server is {}", version / 10_000))
         } else if encoding != "UTF8" {
@@ -178,20 +220,20 @@ impl Storage for Postgres {
         })
     }
 
-    async fn lock_schema(conn: &mut PgConnection, sql: &Sql) -> SqlResult<()> {
-        query(sql.schema_lock.clone()).execute(&mut *conn).await?;
+    async fn lock_schema(conn: &mut PgConnection, sql: &Server) -> SqlResult<()> {
+        sql.query(&sql.schema_lock).execute(&mut *conn).await?;
         raw_sql(sql.migration_table.clone()).execute(conn).await.map(drop)
     }
 
-    async fn unlock_schema(_: &mut PgConnection, _: &Sql) -> SqlResult<()> {
+    async fn unlock_schema(_: &mut PgConnection, _: &Server) -> SqlResult<()> {
         Ok(())
     }
 
-    async fn schema_version(conn: &mut PgConnection, sql: &Sql) -> SqlResult<Option<i32>> {
-        if !query_scalar(sql.schema_exists.clone()).fetch_one(&mut *conn).await? {
+    async fn schema_version(conn: &mut PgConnection, sql: &Server) -> SqlResult<Option<i32>> {
+        if !sql.query_scalar(&sql.schema_exists).fetch_one(&mut *conn).await? {
             return Ok(None);
         }
-        query_scalar(sql.schema_version.clone()).fetch_one(conn).await
+        sql.query_scalar(&sql.schema_version).fetch_one(conn).await
     }
 }
 

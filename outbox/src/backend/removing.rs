@@ -121,4 +121,5 @@ pub(crate) struct AliveRow {
     pub(crate) host: String,
     pub(crate) pid: i64,
     pub(crate) version: String,
+    pub(crate) pooled: bool,
 }

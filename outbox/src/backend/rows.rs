@@ -27,12 +27,20 @@ pub(crate) enum PublishOutcome {
     StaleSnapshot,
 }
 
+/// What [`Consuming::cancel`](super::Consuming::cancel) needs to end a statement of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Running {
+    /// The session's number at the server.
+    pub(crate) backend: i64,
+    /// When the transaction began, where the session may serve others after it.
+    pub(crate) began: i64,
+}
+
 /// A lane that was just locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimed {
     pub(crate) lane: i16,
-    /// What [`Consuming::cancel`] needs to end a statement of this connection.
-    pub(crate) backend: i64,
+    pub(crate) running: Running,
     /// A process may have died in this lane: how many messages are to run alone, 0 = first the next group.
     pub(crate) suspect: Option<i32>,
 }
@@ -51,6 +59,8 @@ pub(crate) struct LaneRow {
     pub(crate) leased_by: Option<String>,
     /// Whether that is not over.
     pub(crate) leased: bool,
+    /// By what this transaction is found, where it may be on another session than the one before it.
+    pub(crate) running: Option<Running>,
 }
 
 /// What the inbox says of a message that may be next.
@@ -277,6 +287,8 @@ pub(crate) struct Worker {
     pub(crate) host: String,
     pub(crate) pid: i64,
     pub(crate) consumers: Vec<i16>,
+    /// Whether a pooler stands between it and the server.
+    pub(crate) pooled: bool,
 }
 
 /// What a process says and asks while it has nothing else to do.

@@ -99,11 +99,11 @@ impl Storage for Sqlite {
         in_memory || name.is_empty() || name == ":memory:" || name.contains("mode=memory")
     }
 
-    fn own_options(options: SqliteConnectOptions, _: Controls) -> SqliteConnectOptions {
+    fn own_options(options: SqliteConnectOptions, _: bool, _: Controls) -> SqliteConnectOptions {
         options
     }
 
-    fn reserve_options(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    fn reserve_options(options: SqliteConnectOptions, _: bool) -> SqliteConnectOptions {
         options
     }
 

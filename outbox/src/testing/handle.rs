@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{Attempt, Began, Returned, after_handler};
-use crate::backend::{Backend, Mark, Next, ParkedState, Place};
+use crate::backend::{Backend, Mark, Next, ParkedState, Place, Running};
 use crate::codec::Codecs;
 use crate::connections::Connections;
 use crate::draft::Outgoing;
@@ -144,7 +144,7 @@ async fn call<DB: Backend>(
     let (sql, controls) = (outbox.sql(), outbox.config().controls());
     let armed = DB::arm(session, sql, false, controls).await;
     let guard = armed.unwrap_or_else(|error| panic!("the transaction cannot be used: {error}"));
-    let (connections, stop) = (Connections::new(outbox, 1, None), CancellationToken::new());
+    let (connections, stop) = (Connections::new(outbox, 1, None, false), CancellationToken::new());
     let attempt = Attempt {
         outbox,
         connections: &connections,
@@ -152,7 +152,7 @@ async fn call<DB: Backend>(
         window: Duration::ZERO,
         stop: &stop,
         // Of a statement that still runs the end is waited for.
-        backend: 0,
+        running: Running { backend: 0, began: 0 },
     };
     let began = Began::now(handler);
     let error = match attempt.call(session, handler, vec![metadata]).await {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, raw_sql};
 
 use super::{TestBackend, alike};
@@ -74,11 +74,18 @@ async fn administer(server: &PgConnectOptions, sql: &str) -> sqlx::Result<()> {
     conn.close().await
 }
 
-/// How to connect to a database of the test server.
+/// How to connect to a database of the test server; `name@port` is the one behind the [pooler](crate::pooler) there.
+///
+/// # Panics
+/// When the variable or the address is none.
 #[must_use]
 pub fn options(database: &str) -> Option<PgConnectOptions> {
     // Derived from the parsed options: the text of the URL may name a socket, and the database anywhere.
-    server().map(|server| server.database(database))
+    let server = server()?;
+    let Some((database, port)) = database.split_once('@') else { return Some(server.database(database)) };
+    let port = port.parse().expect("a port");
+    let pooler = server.host("127.0.0.1").port(port).ssl_mode(PgSslMode::Disable).database(database);
+    Some(pooler.statement_cache_capacity(0))
 }
 
 fn server() -> Option<PgConnectOptions> {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::backend::{
     Attempt, Claimed, Consuming, Lane, LaneRow, Mark, Next, Parked, ParkedState, Parking, Place, Portion,
-    SqlResult, StoredMessage, micros, statement,
+    Running, SqlResult, StoredMessage, micros, statement,
 };
 use crate::controls::Controls;
 
@@ -239,8 +239,8 @@ impl Consuming for MySql {
         Ok(set.execute(conn).await?.rows_affected())
     }
 
-    async fn cancel(conn: &mut MySqlConnection, sql: &Server, backend: i64) -> SqlResult<()> {
-        raw_sql(with_numbers(&sql.cancel, [backend])).execute(conn).await.map(drop)
+    async fn cancel(conn: &mut MySqlConnection, sql: &Server, running: Running) -> SqlResult<()> {
+        raw_sql(with_numbers(&sql.cancel, [running.backend])).execute(conn).await.map(drop)
     }
 
     async fn remaining(
@@ -324,11 +324,12 @@ pub(super) fn message(row: &MySqlRow) -> SqlResult<Option<StoredMessage>> {
 fn claimed_lane(row: &MySqlRow) -> SqlResult<Claimed> {
     Ok(Claimed {
         lane: row.try_get("lane")?,
-        backend: i64::try_from(row.try_get::<u64, _>("backend")?).unwrap_or(0),
+        running: Running { backend: i64::try_from(row.try_get::<u64, _>("backend")?).unwrap_or(0), began: 0 },
         suspect: row.try_get("suspect")?,
     })
 }
 
 fn lane_row(row: &MySqlRow) -> SqlResult<LaneRow> {
-    Ok(LaneRow { leased_by: optional_text(row, "leased_by")?, leased: flag(row, "leased")? })
+    let (leased_by, leased) = (optional_text(row, "leased_by")?, flag(row, "leased")?);
+    Ok(LaneRow { leased_by, leased, running: None })
 }

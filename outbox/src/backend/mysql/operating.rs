@@ -107,6 +107,7 @@ impl Operating for MySql {
                 .bind(poll.worker.pid)
                 .bind(env!("CARGO_PKG_VERSION"))
                 .bind(list(&poll.worker.consumers))
+                .bind(poll.worker.pooled)
                 .execute(&mut *conn)
                 .await?;
             let workers = query(sql.workers.clone()).bind(micros(silent_after)).bind(&poll.worker.id);

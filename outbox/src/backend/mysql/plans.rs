@@ -397,7 +397,8 @@ async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
     });
     case!(place, costs, "requeue", |conn, sql| MySql::requeue(conn, sql, lane(2, 2), 1, 2));
     case!(place, costs, "discard", |conn, sql| MySql::discard(conn, sql, lane(2, 2), 1, 2));
-    let worker = |consumers| Worker { id: "me".into(), host: "here".into(), pid: 1, consumers };
+    let worker =
+        |consumers| Worker { id: "me".into(), host: "here".into(), pid: 1, consumers, pooled: false };
     let (first, second) = (worker(vec![1, 2]), worker(vec![2]));
     case!(place, costs, "poll", |conn, sql| {
         MySql::poll(conn, sql, Poll { worker: &first, beats: Some(Duration::from_secs(1)), asks: true })

@@ -35,7 +35,8 @@ impl Removing for MySql {
         let rows = query(sql.workers_alive.clone()).bind(micros(silence)).fetch_all(conn).await?;
         let alive = |row: &MySqlRow| {
             let (id, host, version) = (text(row, "id")?, text(row, "host")?, text(row, "version")?);
-            Ok((row.try_get("consumer")?, AliveRow { id, host, pid: row.try_get("pid")?, version }))
+            let (pid, pooled) = (row.try_get("pid")?, row.try_get("pooled")?);
+            Ok((row.try_get("consumer")?, AliveRow { id, host, pid, version, pooled }))
         };
         rows.iter().map(alive).collect()
     }

@@ -4,19 +4,19 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Postgres, Row, query, query_scalar};
+use sqlx::{PgConnection, Postgres, Row};
 
-use super::Sql;
+use super::Server;
 use crate::backend::{
     Attempt, Claimed, Consuming, Lane, LaneRow, Mark, Next, Parked, ParkedState, Parking, Place, Portion,
-    SqlResult, StoredMessage, micros,
+    Running, SqlResult, StoredMessage, micros,
 };
 use crate::controls::Controls;
 
 impl Consuming for Postgres {
     async fn claim(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         consumer: i16,
         lanes: &[i16],
         suspects: bool,
@@ -24,19 +24,25 @@ impl Consuming for Postgres {
         controls: Controls,
     ) -> SqlResult<Option<Claimed>> {
         let claim = if controls.lane_lock { &sql.claim } else { &sql.claim_unlocked };
-        let claim = query(claim.clone()).bind(consumer).bind(lanes).bind(suspects).bind(micros(patience));
+        let claim = sql.query(claim).bind(consumer).bind(lanes).bind(suspects).bind(micros(patience));
         let claimed = claim.fetch_optional(conn).await?;
         claimed.map(|row| claimed_lane(&row)).transpose()
     }
 
-    async fn lock_lane(conn: &mut PgConnection, sql: &Sql, lane: Lane) -> SqlResult<Option<LaneRow>> {
+    async fn lock_lane(conn: &mut PgConnection, sql: &Server, lane: Lane) -> SqlResult<Option<LaneRow>> {
         let locked =
-            query(sql.lock_lane.clone()).bind(lane.consumer).bind(lane.lane).fetch_optional(conn).await?;
+            sql.query(&sql.lock_lane).bind(lane.consumer).bind(lane.lane).fetch_optional(conn).await?;
         locked.map(|row| lane_row(&row)).transpose()
     }
 
-    async fn read(conn: &mut PgConnection, sql: &Sql, lane: Lane, portion: Portion) -> SqlResult<Vec<Next>> {
-        let read = query(sql.read.clone())
+    async fn read(
+        conn: &mut PgConnection,
+        sql: &Server,
+        lane: Lane,
+        portion: Portion,
+    ) -> SqlResult<Vec<Next>> {
+        let read = sql
+            .query(&sql.read)
             .bind(lane.consumer)
             .bind(lane.lane)
             .bind(portion.rows)
@@ -48,34 +54,35 @@ impl Consuming for Postgres {
 
     async fn find(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         key_hash: i64,
         seq: i64,
     ) -> SqlResult<Option<Next>> {
-        let find = query(sql.find.clone()).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
+        let find = sql.query(&sql.find).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
         find.fetch_optional(conn).await?.map(|row| next(&row)).transpose()
     }
 
     async fn settle_deliveries(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         seqs: &[i64],
         marks: Option<&[&str]>,
     ) -> SqlResult<u64> {
-        let settle = query_scalar(sql.settle_deliveries.clone()).bind(lane.consumer).bind(lane.lane);
+        let settle = sql.query_scalar(&sql.settle_deliveries).bind(lane.consumer).bind(lane.lane);
         settle.bind(seqs).bind(marks).fetch_one(conn).await.map(i64::unsigned_abs)
     }
 
     async fn settle_parked(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         parked: Parked,
         mark: Option<&str>,
     ) -> SqlResult<u64> {
-        let settle = query_scalar(sql.settle_parked.clone())
+        let settle = sql
+            .query_scalar(&sql.settle_parked)
             .bind(lane.consumer)
             .bind(lane.lane)
             .bind(parked.key_hash)
@@ -85,23 +92,24 @@ impl Consuming for Postgres {
         settle.fetch_one(conn).await.map(i64::unsigned_abs)
     }
 
-    async fn move_behind(conn: &mut PgConnection, sql: &Sql, lane: Lane, seqs: &[i64]) -> SqlResult<u64> {
-        let moved = query(sql.move_behind.clone()).bind(lane.consumer).bind(lane.lane).bind(seqs);
+    async fn move_behind(conn: &mut PgConnection, sql: &Server, lane: Lane, seqs: &[i64]) -> SqlResult<u64> {
+        let moved = sql.query(&sql.move_behind).bind(lane.consumer).bind(lane.lane).bind(seqs);
         Ok(moved.execute(conn).await?.rows_affected())
     }
 
     async fn park(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         place: Place,
         parking: &Parking,
     ) -> SqlResult<u64> {
         let park = match place {
             Place::Delivery { seq } => {
-                query(sql.park_delivery.clone()).bind(lane.consumer).bind(lane.lane).bind(seq)
+                sql.query(&sql.park_delivery).bind(lane.consumer).bind(lane.lane).bind(seq)
             }
-            Place::Parked(Parked { seq, key_hash, attempts }) => query(sql.park_again.clone())
+            Place::Parked(Parked { seq, key_hash, attempts }) => sql
+                .query(&sql.park_again)
                 .bind(lane.consumer)
                 .bind(lane.lane)
                 .bind(key_hash)
@@ -123,8 +131,9 @@ impl Consuming for Postgres {
         Ok(parked.rows_affected())
     }
 
-    async fn wake_next(conn: &mut PgConnection, sql: &Sql, lane: Lane, key_hash: i64) -> SqlResult<u64> {
-        let woken = query(sql.wake_next.clone())
+    async fn wake_next(conn: &mut PgConnection, sql: &Server, lane: Lane, key_hash: i64) -> SqlResult<u64> {
+        let woken = sql
+            .query(&sql.wake_next)
             .bind(lane.consumer)
             .bind(lane.lane)
             .bind(key_hash)
@@ -135,12 +144,12 @@ impl Consuming for Postgres {
 
     async fn record_attempt(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         consumer: i16,
         attempt: &Attempt<'_>,
         keep: i32,
     ) -> SqlResult<()> {
-        query(sql.attempt_add.clone())
+        sql.query(&sql.attempt_add)
             .bind(consumer)
             .bind(attempt.seq)
             .bind(attempt.number)
@@ -150,28 +159,38 @@ impl Consuming for Postgres {
             .execute(&mut *conn)
             .await?;
         if attempt.number > keep {
-            let trim = query(sql.attempt_trim.clone()).bind(consumer).bind(attempt.seq);
+            let trim = sql.query(&sql.attempt_trim).bind(consumer).bind(attempt.seq);
             trim.bind(attempt.number - keep).execute(conn).await?;
         }
         Ok(())
     }
 
-    async fn clear_suspect(conn: &mut PgConnection, sql: &Sql, lane: Lane) -> SqlResult<()> {
-        let clear = query(sql.suspect_clear.clone()).bind(lane.consumer).bind(lane.lane);
+    async fn clear_suspect(conn: &mut PgConnection, sql: &Server, lane: Lane) -> SqlResult<()> {
+        let clear = sql.query(&sql.suspect_clear).bind(lane.consumer).bind(lane.lane);
         clear.execute(conn).await.map(drop)
     }
 
-    async fn set_suspect(conn: &mut PgConnection, sql: &Sql, lane: Lane, alone: i32) -> SqlResult<u64> {
-        let set = query(sql.suspect_set.clone()).bind(lane.consumer).bind(lane.lane).bind(alone);
+    async fn set_suspect(conn: &mut PgConnection, sql: &Server, lane: Lane, alone: i32) -> SqlResult<u64> {
+        let set = sql.query(&sql.suspect_set).bind(lane.consumer).bind(lane.lane).bind(alone);
         Ok(set.execute(conn).await?.rows_affected())
     }
 
-    async fn cancel(conn: &mut PgConnection, sql: &Sql, backend: i64) -> SqlResult<()> {
-        query(sql.cancel.clone()).bind(backend).execute(conn).await.map(drop)
+    async fn cancel(conn: &mut PgConnection, sql: &Server, running: Running) -> SqlResult<()> {
+        let cancel = if sql.is_pooled() {
+            sql.query(&sql.cancel_pooled).bind(running.backend).bind(running.began)
+        } else {
+            sql.query(&sql.cancel).bind(running.backend)
+        };
+        cancel.execute(conn).await.map(drop)
     }
 
-    async fn remaining(conn: &mut PgConnection, sql: &Sql, consumers: &[i16], limit: i64) -> SqlResult<i64> {
-        query_scalar(sql.remaining.clone()).bind(consumers).bind(limit).fetch_one(conn).await
+    async fn remaining(
+        conn: &mut PgConnection,
+        sql: &Server,
+        consumers: &[i16],
+        limit: i64,
+    ) -> SqlResult<i64> {
+        sql.query_scalar(&sql.remaining).bind(consumers).bind(limit).fetch_one(conn).await
     }
 }
 
@@ -217,13 +236,17 @@ pub(super) fn message(row: &PgRow) -> SqlResult<Option<StoredMessage>> {
 }
 
 fn claimed_lane(row: &PgRow) -> SqlResult<Claimed> {
-    Ok(Claimed {
-        lane: row.try_get("lane")?,
-        backend: row.try_get::<i32, _>("backend")?.into(),
-        suspect: row.try_get("suspect")?,
-    })
+    Ok(Claimed { lane: row.try_get("lane")?, running: running(row)?, suspect: row.try_get("suspect")? })
 }
 
 fn lane_row(row: &PgRow) -> SqlResult<LaneRow> {
-    Ok(LaneRow { leased_by: row.try_get("leased_by")?, leased: row.try_get("leased")? })
+    Ok(LaneRow {
+        leased_by: row.try_get("leased_by")?,
+        leased: row.try_get("leased")?,
+        running: Some(running(row)?),
+    })
+}
+
+fn running(row: &PgRow) -> SqlResult<Running> {
+    Ok(Running { backend: row.try_get::<i32, _>("backend")?.into(), began: row.try_get("began")? })
 }

@@ -4,27 +4,33 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Postgres, Row, query, query_scalar};
+use sqlx::{PgConnection, Postgres, Row};
 
-use super::Sql;
+use super::Server;
 use crate::backend::{
     AttemptRow, DeadFilter, DeadRow, Lane, Operating, Poll, Polled, SqlResult, WorkerRow, micros,
 };
 
 impl Operating for Postgres {
-    async fn set_paused(conn: &mut PgConnection, sql: &Sql, consumer: &str, paused: bool) -> SqlResult<u64> {
-        let changed = query(sql.pause.clone()).bind(consumer).bind(paused).execute(conn).await?;
+    async fn set_paused(
+        conn: &mut PgConnection,
+        sql: &Server,
+        consumer: &str,
+        paused: bool,
+    ) -> SqlResult<u64> {
+        let changed = sql.query(&sql.pause).bind(consumer).bind(paused).execute(conn).await?;
         Ok(changed.rows_affected())
     }
 
     async fn dead(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         filter: &DeadFilter,
         behind: (i16, i64),
         limit: i64,
     ) -> SqlResult<Vec<DeadRow>> {
-        let rows = query(sql.dead_find.clone())
+        let rows = sql
+            .query(&sql.dead_find)
             .bind(filter.consumer.as_deref())
             .bind(filter.event_type.as_deref())
             .bind(filter.message_id.as_deref())
@@ -39,15 +45,15 @@ impl Operating for Postgres {
 
     async fn requeue(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         key_hash: i64,
         seq: i64,
     ) -> SqlResult<u64> {
-        let requeue = query(sql.requeue.clone()).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
+        let requeue = sql.query(&sql.requeue).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
         let requeued = requeue.execute(&mut *conn).await?.rows_affected();
         if requeued > 0 {
-            let behind = query(sql.behind.clone()).bind(lane.consumer).bind(lane.lane);
+            let behind = sql.query(&sql.behind).bind(lane.consumer).bind(lane.lane);
             behind.bind(key_hash).bind(seq).execute(conn).await?;
         }
         Ok(requeued)
@@ -55,27 +61,28 @@ impl Operating for Postgres {
 
     async fn discard(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         lane: Lane,
         key_hash: i64,
         seq: i64,
     ) -> SqlResult<u64> {
-        let discard = query(sql.discard.clone()).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
+        let discard = sql.query(&sql.discard).bind(lane.consumer).bind(lane.lane).bind(key_hash).bind(seq);
         Ok(discard.execute(conn).await?.rows_affected())
     }
 
     async fn attempts(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         message_id: &str,
         consumer: &str,
     ) -> SqlResult<Vec<AttemptRow>> {
-        let rows = query(sql.attempts.clone()).bind(message_id).bind(consumer).fetch_all(conn).await?;
+        let rows = sql.query(&sql.attempts).bind(message_id).bind(consumer).fetch_all(conn).await?;
         rows.iter().map(attempt).collect()
     }
 
-    async fn poll(conn: &mut PgConnection, sql: &Sql, poll: Poll<'_>) -> SqlResult<Polled> {
-        let rows = query(sql.poll.clone())
+    async fn poll(conn: &mut PgConnection, sql: &Server, poll: Poll<'_>) -> SqlResult<Polled> {
+        let rows = sql
+            .query(&sql.poll)
             .bind(&poll.worker.id)
             .bind(&poll.worker.host)
             .bind(poll.worker.pid)
@@ -83,6 +90,7 @@ impl Operating for Postgres {
             .bind(&poll.worker.consumers)
             .bind(poll.beats.map(micros))
             .bind(poll.asks)
+            .bind(poll.worker.pooled)
             .fetch_all(conn)
             .await?;
         let mut polled = Polled::default();
@@ -96,16 +104,16 @@ impl Operating for Postgres {
         Ok(polled)
     }
 
-    async fn orphans(conn: &mut PgConnection, sql: &Sql, but: &[i16]) -> SqlResult<Vec<String>> {
-        query_scalar(sql.orphans.clone()).bind(but).fetch_all(conn).await
+    async fn orphans(conn: &mut PgConnection, sql: &Server, but: &[i16]) -> SqlResult<Vec<String>> {
+        sql.query_scalar(&sql.orphans).bind(but).fetch_all(conn).await
     }
 
-    async fn remove_worker(conn: &mut PgConnection, sql: &Sql, worker: &str) -> SqlResult<u64> {
-        Ok(query(sql.worker_remove.clone()).bind(worker).execute(conn).await?.rows_affected())
+    async fn remove_worker(conn: &mut PgConnection, sql: &Server, worker: &str) -> SqlResult<u64> {
+        Ok(sql.query(&sql.worker_remove).bind(worker).execute(conn).await?.rows_affected())
     }
 
-    async fn bury(conn: &mut PgConnection, sql: &Sql, worker: &str) -> SqlResult<u64> {
-        let buried: i64 = query_scalar(sql.worker_bury.clone()).bind(worker).fetch_one(conn).await?;
+    async fn bury(conn: &mut PgConnection, sql: &Server, worker: &str) -> SqlResult<u64> {
+        let buried: i64 = sql.query_scalar(&sql.worker_bury).bind(worker).fetch_one(conn).await?;
         Ok(buried.unsigned_abs())
     }
 }

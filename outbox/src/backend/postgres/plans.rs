@@ -66,8 +66,8 @@ const EXECUTED: &[(&str, &str)] = &[
     ("dead_find", "null, null, null, null, 2, 10, 100"),
     ("requeue", "2, 2, 1, 2"),
     ("discard", "2, 2, 1, 2"),
-    ("poll", "'me', 'here', 1, 'v', '{1,2}', 1000000, true"),
-    ("poll", "'me', 'here', 1, 'v', '{2}', null, true"),
+    ("poll", "'me', 'here', 1, 'v', '{1,2}', 1000000, true, false"),
+    ("poll", "'me', 'here', 1, 'v', '{2}', null, true, false"),
     ("orphans", "'{1}'"),
     ("tell", "'channel', ',1,'"),
     ("tell", "'channel', ',2,'"),
@@ -141,6 +141,8 @@ const EXEMPT: &[&str] = &[
     "disarm",
     "disarm_unguarded",
     "cancel",
+    "cancel_pooled",
+    "prepared_names",
     "test_ears",
 ];
 

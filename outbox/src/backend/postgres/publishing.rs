@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Postgres, Row, SqlStr, query};
+use sqlx::{PgConnection, Postgres, Row, SqlStr};
 
-use super::Sql;
+use super::Server;
 use crate::backend::{PublishOutcome, Publishing, SqlResult, micros};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
@@ -14,12 +14,12 @@ use crate::draft::{DeliverAt, Outgoing};
 impl Publishing for Postgres {
     async fn publish_one(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         message: &Outgoing,
         controls: Controls,
     ) -> SqlResult<PublishOutcome> {
         let publish = |statement: &SqlStr| {
-            query(statement.clone())
+            sql.query(statement)
                 .bind(message.id.as_str())
                 .bind(&message.event_type)
                 .bind(message.version)
@@ -55,7 +55,7 @@ impl Publishing for Postgres {
 
     async fn publish_many(
         conn: &mut PgConnection,
-        sql: &Sql,
+        sql: &Server,
         messages: &[Outgoing],
         controls: Controls,
     ) -> SqlResult<Vec<PublishOutcome>> {
@@ -94,8 +94,8 @@ impl Publishing for Postgres {
 /// Waits for the registration that made a publish stale, so that the next statement sees what it subscribed. False
 /// where the snapshot of the transaction cannot: under the stricter levels the answer stays, and is the caller's to
 /// hear. A registration that died before its commit leaves nothing to wait for, and nothing that could be missed.
-async fn lock_registry(conn: &mut PgConnection, sql: &Sql) -> SqlResult<bool> {
-    match query(sql.registry_share.clone()).fetch_one(conn).await {
+async fn lock_registry(conn: &mut PgConnection, sql: &Server) -> SqlResult<bool> {
+    match sql.query(&sql.registry_share).fetch_one(conn).await {
         Ok(_) => Ok(true),
         Err(error) if error.as_database_error().is_some_and(|e| e.code().as_deref() == Some("40001")) => {
             Ok(false)
@@ -136,7 +136,7 @@ fn chunks<'a>(messages: &'a [&'a Outgoing]) -> impl Iterator<Item = &'a [&'a Out
 
 async fn publish_chunk(
     conn: &mut PgConnection,
-    sql: &Sql,
+    sql: &Server,
     messages: &[&Outgoing],
     controls: Controls,
     locked: bool,
@@ -150,7 +150,7 @@ async fn publish_chunk(
         .map(|message| message.slot)
         .collect();
     locks.dedup();
-    query(sql.publish_many.clone())
+    sql.query(&sql.publish_many)
         .bind(column(messages, |m| m.id.as_str()))
         .bind(column(messages, |m| m.event_type.as_str()))
         .bind(column(messages, |m| m.version))

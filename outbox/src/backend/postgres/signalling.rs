@@ -7,9 +7,9 @@ use std::io;
 
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgListener;
-use sqlx::{PgConnection, PgPool, Postgres, query};
+use sqlx::{PgConnection, PgPool, Postgres};
 
-use super::Sql;
+use super::Server;
 use crate::backend::{Signalling, SqlResult};
 use crate::config::Tables;
 
@@ -21,7 +21,7 @@ impl Signalling for Postgres {
 
     type Ear = PgListener;
 
-    async fn listen(pool: &PgPool, _: &Sql, tables: &Tables) -> SqlResult<Option<PgListener>> {
+    async fn listen(pool: &PgPool, _: &Server, tables: &Tables) -> SqlResult<Option<PgListener>> {
         let mut listener = PgListener::connect_with(pool).await?;
         // Whoever listens must learn of a loss, to look for what was said in the meantime.
         listener.eager_reconnect(false);
@@ -36,13 +36,13 @@ impl Signalling for Postgres {
         }
     }
 
-    async fn tell(conn: &mut PgConnection, sql: &Sql, tables: &Tables, but: &[i16]) -> SqlResult<()> {
+    async fn tell(conn: &mut PgConnection, sql: &Server, tables: &Tables, but: &[i16]) -> SqlResult<()> {
         let but = but.iter().fold(",".to_owned(), |list, consumer| format!("{list}{consumer},"));
-        query(sql.tell.clone()).bind(channel(tables)).bind(but).execute(conn).await.map(drop)
+        sql.query(&sql.tell).bind(channel(tables)).bind(but).execute(conn).await.map(drop)
     }
 
-    async fn test_ears(conn: &mut PgConnection, sql: &Sql, tables: &Tables) -> SqlResult<()> {
-        query(sql.test_ears.clone()).bind(channel(tables)).execute(conn).await.map(drop)
+    async fn test_ears(conn: &mut PgConnection, sql: &Server, tables: &Tables) -> SqlResult<()> {
+        sql.query(&sql.test_ears).bind(channel(tables)).execute(conn).await.map(drop)
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::{Row, Sqlite, SqliteConnection, query, query_scalar};
 use super::{Sql, json, time};
 use crate::backend::{
     Attempt, Claimed, Consuming, Lane, LaneRow, Mark, Next, Parked, ParkedState, Parking, Place, Portion,
-    SqlResult, StoredMessage, micros,
+    Running, SqlResult, StoredMessage, micros,
 };
 use crate::controls::Controls;
 
@@ -186,7 +186,7 @@ impl Consuming for Sqlite {
     }
 
     /// The guard's hook does it.
-    async fn cancel(_: &mut SqliteConnection, _: &Sql, _: i64) -> SqlResult<()> {
+    async fn cancel(_: &mut SqliteConnection, _: &Sql, _: Running) -> SqlResult<()> {
         Ok(())
     }
 
@@ -244,11 +244,12 @@ pub(super) fn message(row: &SqliteRow) -> SqlResult<Option<StoredMessage>> {
 fn claimed_lane(row: &SqliteRow) -> SqlResult<Claimed> {
     Ok(Claimed {
         lane: row.try_get("lane")?,
-        backend: row.try_get("backend")?,
+        running: Running { backend: row.try_get("backend")?, began: 0 },
         suspect: row.try_get("suspect")?,
     })
 }
 
 fn lane_row(row: &SqliteRow) -> SqlResult<LaneRow> {
-    Ok(LaneRow { leased_by: row.try_get("leased_by")?, leased: row.try_get("leased")? })
+    let (leased_by, leased) = (row.try_get("leased_by")?, row.try_get("leased")?);
+    Ok(LaneRow { leased_by, leased, running: None })
 }

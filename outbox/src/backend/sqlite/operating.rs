@@ -87,6 +87,7 @@ impl Operating for Sqlite {
                 .bind(poll.worker.pid)
                 .bind(env!("CARGO_PKG_VERSION"))
                 .bind(json(&poll.worker.consumers))
+                .bind(poll.worker.pooled)
                 .execute(&mut *conn)
                 .await?;
             let workers = query(sql.workers.clone())

@@ -79,7 +79,7 @@ const EXECUTED: &[(&str, &[&str])] = &[
     ("dead_find", &["null", "null", "null", "null", "4", "10", "100"]),
     ("requeue", &["4", "0", "1", "2"]),
     ("discard", &["4", "0", "1", "2"]),
-    ("worker_beat", &["'me'", "'here'", "1", "'v'", "'[1]'"]),
+    ("worker_beat", &["'me'", "'here'", "1", "'v'", "'[1]'", "0"]),
     ("workers", &["'me'", "'here'", "1000000"]),
     ("orphans", &["'[1]'"]),
     ("worker_remove", &["'me'"]),

@@ -39,7 +39,8 @@ impl Removing for Sqlite {
         let rows = query(sql.workers_alive.clone()).bind(micros(silence)).fetch_all(conn).await?;
         let alive = |row: &SqliteRow| {
             let (id, host, version) = (row.try_get("id")?, row.try_get("host")?, row.try_get("version")?);
-            Ok((row.try_get("consumer")?, AliveRow { id, host, pid: row.try_get("pid")?, version }))
+            let (pid, pooled) = (row.try_get("pid")?, row.try_get("pooled")?);
+            Ok((row.try_get("consumer")?, AliveRow { id, host, pid, version, pooled }))
         };
         rows.iter().map(alive).collect()
     }

@@ -3,7 +3,7 @@
 --
 -- One LATERAL a lane with a LIMIT of its own, which the planner cannot flatten into a scan; SKIP LOCKED inside it, so
 -- that the outer LIMIT stops at the first lane that was got. now(), since a volatile clock is no index condition.
-select held.lane, pg_backend_pid() as backend,
+select held.lane, pg_backend_pid() as backend, (extract(epoch from now()) * 1000000)::bigint as began,
        (select s.alone from /*schema*/outbox_suspect s where s.consumer = $1 and s.lane = held.lane) as suspect
 from unnest($2::smallint[]) wanted(lane)
 cross join lateral (

@@ -1,5 +1,5 @@
 -- The claim without its lock: the negative control that shows what the lock is for. Nothing is suspect, whatever $3.
-select wanted.lane, pg_backend_pid() as backend, null::int as suspect
+select wanted.lane, pg_backend_pid() as backend, (extract(epoch from now()) * 1000000)::bigint as began, null::int as suspect
 from unnest($2::smallint[]) wanted(lane)
 where $3::boolean is not null
   and ((select 1 from /*schema*/outbox_delivery d

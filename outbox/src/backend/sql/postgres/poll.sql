@@ -3,8 +3,8 @@
 -- its consumers are gone.
 -- With $7 it asks which of its consumers $5 have something runnable. Locks nothing but its own row.
 with beat as (
-    insert into /*schema*/outbox_worker (id, host, pid, version, consumers)
-    select $1, $2, $3, $4, $5::smallint[]
+    insert into /*schema*/outbox_worker (id, host, pid, version, consumers, pooled)
+    select $1, $2, $3, $4, $5::smallint[], $8::boolean
     where $6::bigint is not null
     on conflict (id) do update set heartbeat_at = now()
 )

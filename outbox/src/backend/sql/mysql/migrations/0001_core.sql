@@ -156,6 +156,8 @@ create table if not exists /*schema*/outbox_worker (
     version varchar(255) character set utf8mb4 collate utf8mb4_bin not null,
     -- Numbers of consumers with commas between.
     consumers text character set utf8mb4 collate utf8mb4_bin not null,
+    -- Whether a pooler stands between it and the server.
+    pooled boolean not null,
     started_at datetime(6) not null default (utc_timestamp(6)),
     heartbeat_at datetime(6) not null default (utc_timestamp(6))
 ) engine = InnoDB;

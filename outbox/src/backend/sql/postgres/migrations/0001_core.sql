@@ -148,6 +148,8 @@ create table /*schema*/outbox_worker (
     pid bigint not null,
     version text collate "C" not null,
     consumers smallint[] not null,
+    -- Whether a pooler stands between it and the server.
+    pooled boolean not null,
     started_at timestamptz not null default now(),
     heartbeat_at timestamptz not null default now()
 );

@@ -131,6 +131,8 @@ create table /*schema*/outbox_worker (
     version text not null,
     -- A JSON array of consumer ids.
     consumers text not null,
+    -- Whether a pooler stands between it and the server, which there is none of here.
+    pooled integer not null,
     started_at integer not null default (cast(unixepoch('subsec') * 1000000 as integer)),
     heartbeat_at integer not null default (cast(unixepoch('subsec') * 1000000 as integer))
 ) strict;
