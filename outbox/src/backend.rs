@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use sqlx::{Pool, SqlStr};
 
@@ -25,8 +25,9 @@ pub(crate) use self::rows::{
 use crate::config::Shift;
 use crate::config::{Names, Tables};
 use crate::controls::Controls;
-use crate::draft::Outgoing;
+use crate::draft::{DeliverAt, Outgoing};
 use crate::error::ErrorKind;
+use crate::export::Statement;
 
 mod maintaining;
 #[cfg(feature = "mysql")]
@@ -192,6 +193,8 @@ pub(crate) trait Publishing: Storage {
         message: &Outgoing,
         controls: Controls,
     ) -> impl Returns<PublishOutcome>;
+    /// What stores one message when another client executes it, in this order.
+    fn export(sql: &Self::Sql, message: &Outgoing) -> Vec<Statement>;
     /// Stores many; the outcomes are in the order of the messages. One that is not `Stored` or `Duplicate`
     /// stands for all.
     fn publish_many(
@@ -517,6 +520,15 @@ pub(crate) fn micros(pause: Duration) -> i64 {
     const LONGEST: Duration = Duration::from_hours(24 * 365 * 1_000);
     i64::try_from(pause.min(LONGEST).as_micros())
         .expect("a thousand years have fewer microseconds than a number can say")
+}
+
+/// When a message is to be delivered, in microseconds: since 1970, or from now on.
+fn delivery(message: &Outgoing) -> (Option<i64>, Option<i64>) {
+    match message.deliver {
+        Some(DeliverAt::Time(time)) => (time.duration_since(UNIX_EPOCH).ok().map(micros), None),
+        Some(DeliverAt::After(pause)) => (None, Some(micros(pause))),
+        None => (None, None),
+    }
 }
 
 /// What an error means that did not come from the database itself.

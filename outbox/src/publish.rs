@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::draft::{Draft, Outgoing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::OutboxEvent;
+use crate::export::Export;
 use crate::finish::Finish;
 use crate::message::{Message, MessageId};
 use crate::notice::{Notice, Notices, Notifier};
@@ -138,11 +139,16 @@ impl<DB: Backend> Outbox<DB> {
     pub(crate) async fn reader(&self) -> SqlResult<Session<DB>> {
         let outbox = self.clone();
         Finish::new(async move {
-            let mut session = Session::new(outbox.pool().acquire().await?, true);
+            let mut session = outbox.session().await?;
             session.enter(outbox.sql()).await?;
             Ok(session)
         })
         .await
+    }
+
+    /// One of the application's connections, outside of transactions.
+    pub(crate) async fn session(&self) -> SqlResult<Session<DB>> {
+        Ok(Session::new(self.pool().acquire().await?, true))
     }
 
     pub(crate) fn sql(&self) -> &DB::Sql {
@@ -271,6 +277,52 @@ impl<DB: Backend> Outbox<DB> {
 
     pub(crate) fn check(&self, draft: Draft) -> Result<Outgoing> {
         draft.check(self.config().max_payload, self.config().new_id)
+    }
+
+    /// A publish for another client of the same database, in whose transaction it is to be executed: as text and values, checked
+    /// and encoded as by [`publish_event`](Self::publish_event). See [`Export`]. On SQLite begin that transaction as BEGIN IMMEDIATE.
+    ///
+    /// What the database refuses is an error of a statement; PostgreSQL says `outbox: …` in its text (22P02). Where that is a snapshot
+    /// which is older than a registration, run the transaction again.
+    ///
+    /// ```
+    /// # use outbox::{Outbox, OutboxEvent, Parameter};
+    /// # struct Client;
+    /// # impl Client { fn execute(&mut self, _: &str, _: &[Parameter]) -> Result<u64, outbox::Error> { Ok(1) } fn commit(self) -> Result<(), outbox::Error> { Ok(()) } }
+    /// # fn example<E: OutboxEvent>(outbox: &Outbox<sqlx::Sqlite>, mut tx: Client, paid: E) -> Result<(), outbox::Error> {
+    /// let publish = outbox.export_event(&paid)?;
+    /// for statement in &publish.statements {
+    ///     let affected = tx.execute(&statement.sql, &statement.parameters)?;
+    ///     statement.check(affected)?;
+    /// }
+    /// tx.commit()?;
+    /// outbox.wake_consumers(); // else they find it by polling
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Encode`](ErrorKind::Encode) and [`InvalidMessage`](ErrorKind::InvalidMessage).
+    pub fn export_event<E: OutboxEvent>(&self, event: &E) -> Result<Export> {
+        Ok(self.export_message(self.encode(event)?))
+    }
+
+    /// [`export_event`](Self::export_event) of an untyped message.
+    ///
+    /// # Errors
+    /// [`InvalidMessage`](ErrorKind::InvalidMessage).
+    pub fn export(&self, draft: Draft) -> Result<Export> {
+        Ok(self.export_message(self.check(draft)?))
+    }
+
+    fn export_message(&self, message: Outgoing) -> Export {
+        let statements = DB::export(self.sql(), &message);
+        Export { id: message.id, statements }
+    }
+
+    /// Lets consumers look for work, here and in other processes: after a commit that the outbox had no part in. Without it they find the
+    /// work by polling.
+    pub fn wake_consumers(&self) {
+        self.wake().committed();
     }
 
     /// [`store`](Self::store) in a transaction whose commit we do not see.

@@ -67,6 +67,7 @@ mod causation;
 mod content;
 mod delivery;
 mod evolution;
+mod export;
 mod external;
 mod failures;
 mod groups;

@@ -1,5 +1,6 @@
 //! PostgreSQL: isolation levels, wake-ups, sessions and their settings, connections that are cut, the catalog.
 
+mod export;
 mod external;
 mod isolation;
 mod pooler;

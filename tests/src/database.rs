@@ -42,6 +42,12 @@ pub trait TestBackend: Backend {
         sql: &str,
     ) -> impl Future<Output = sqlx::Result<Vec<String>>> + Send;
 
+    /// Executes what was exported; the number of affected rows.
+    fn execute_statement(
+        conn: &mut Self::Connection,
+        statement: &outbox::Statement,
+    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
+
     /// Records that a handler ran, in its transaction.
     fn insert_effect(
         conn: &mut Self::Connection,
@@ -206,6 +212,8 @@ macro_rules! alike {
             sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).persistent(false).fetch_all(conn).await
         }
 
+        executes!();
+
         async fn insert_effect(
             conn: &mut Self::Connection,
             effect: &crate::database::Effect,
@@ -234,6 +242,32 @@ macro_rules! alike {
     };
 }
 use alike;
+
+/// The same for what was exported, which is in each database's own words.
+macro_rules! executes {
+    () => {
+        async fn execute_statement(
+            conn: &mut Self::Connection,
+            statement: &outbox::Statement,
+        ) -> sqlx::Result<u64> {
+            let sql = sqlx::AssertSqlSafe(statement.sql.clone());
+            if statement.parameters.is_empty() {
+                return sqlx::raw_sql(sql).execute(conn).await.map(|done| done.rows_affected());
+            }
+            let mut query = sqlx::query(sql);
+            for parameter in &statement.parameters {
+                query = match parameter.clone() {
+                    outbox::Parameter::Text(text) => query.bind(text),
+                    outbox::Parameter::Int(number) => query.bind(number),
+                    outbox::Parameter::BigInt(number) => query.bind(number),
+                    outbox::Parameter::Bytes(bytes) => query.bind(bytes),
+                };
+            }
+            query.execute(conn).await.map(|done| done.rows_affected())
+        }
+    };
+}
+use executes;
 
 #[cfg(test)]
 mod tests {

@@ -32,6 +32,42 @@ fn safe_sql(sources: &[Source]) -> Vec<String> {
 }
 
 #[test]
+fn what_is_said_works_behind_a_pooler() {
+    assert_clean(rust_files(&["outbox/src"]).iter().flat_map(unpooled));
+}
+
+/// Statements that would have a name behind a pooler, and reads that would be outside of a transaction there.
+fn unpooled(source: &Source) -> Vec<String> {
+    const OWN: &[&str] = &["server.rs", "plans.rs", "testing.rs"];
+    let own = OWN.iter().any(|file| source.path.ends_with(&format!("/postgres/{file}")));
+    let postgres = source.path.starts_with("outbox/src/backend/postgres/") && !own;
+    let admin = source.path.starts_with("outbox/src/admin");
+    let mut found = Vec::new();
+    for (number, line) in source.numbered() {
+        let code = &line.code;
+        let called = ["query(", "query_as(", "query_scalar("].iter().any(|call| {
+            let mut before = code.match_indices(call).map(|(at, _)| code[..at].chars().next_back());
+            before.any(|before| before.is_none_or(|before| before != '.' && !is_word(before)))
+        });
+        if postgres && called {
+            found.push(finding(
+                &source.path,
+                number,
+                "`sql.query(&sql.name)` knows whether statements have names",
+            ));
+        }
+        if admin && code.contains(".pool().acquire()") {
+            found.push(finding(
+                &source.path,
+                number,
+                "`outbox.reader()` knows whether a read needs a transaction",
+            ));
+        }
+    }
+    found
+}
+
+#[test]
 fn tests_wait_for_progress_and_not_for_time() {
     assert_clean(rust_files(&["tests"]).iter().flat_map(sleeps));
 }
@@ -155,6 +191,17 @@ fn a_second_declaration_is_found() {
     assert_found(safe_sql(slice::from_ref(&one)), &[]);
     assert_found(safe_sql(&[one, two]), &["a.rs:2", "b.rs:1"]);
     assert_found(safe_sql(&[]), &["outbox/src:1"]);
+}
+
+#[test]
+fn what_does_not_work_behind_a_pooler_is_found() {
+    let text = "sql.query(&sql.name).bind(7);\n    .query(&sql.name);\nquery(sql.name.clone());\nlet a = query_scalar(sql.name.clone());\n\
+                outbox.pool().acquire();\n";
+    let source = |path| Source::new(path, text);
+    let postgres = "outbox/src/backend/postgres/publishing.rs";
+    assert_found(unpooled(&source(postgres)), &[&format!("{postgres}:3"), &format!("{postgres}:4")]);
+    assert_found(unpooled(&source("outbox/src/backend/postgres/server.rs")), &[]);
+    assert_found(unpooled(&source("outbox/src/admin/list.rs")), &["outbox/src/admin/list.rs:5"]);
 }
 
 #[test]

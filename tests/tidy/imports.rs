@@ -17,6 +17,7 @@ const FLOW: &[&str] = &[
     "idempotency",
     "key",
     "draft",
+    "export",
     "retry",
     "retention",
     "config",

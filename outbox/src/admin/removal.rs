@@ -150,8 +150,7 @@ impl<DB: Backend> Admin<DB> {
         if !self.outbox.config().controls().drop_wait {
             return Ok(());
         }
-        let conn = self.outbox.pool().acquire().await.map_err(failed::<DB>)?;
-        let mut session = Session::new(conn, true);
+        let mut session = self.outbox.session().await.map_err(failed::<DB>)?;
         let waited =
             wait_for_publishers(&self.outbox, &mut session, "what they deliver is removed when they end");
         waited.await.map_err(failed::<DB>)

@@ -36,7 +36,7 @@ statements!("mysql":
     migration_table, schema_exists, schema_version, schema_lock, schema_unlock, server, autocommit,
     registry_lock, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, ready,
     in_flight, in_flight_known, in_flight_wait, backfill, backfill_delayed, backfill_taken,
-    publish_begin, lock_slots, lock_gate, publish_values, publish_many, publish_undo,
+    publish_begin, lock_slots, lock_gate, publish_values, publish_many, publish_statement, publish_gate, publish_undo,
     claim, claim_lane, claim_unlocked, lock_lane, due, read_parked, read, find, settle_deliveries, settle_parked, mark, mark_all, move_behind, park_delivery, park_again,
     wake_next, remaining,
     arm, advance, undo, disarm, cancel,

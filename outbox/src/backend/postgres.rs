@@ -36,7 +36,7 @@ statements!("postgres":
     migration_table, schema_exists, schema_version, schema_lock,
     registry_lock, registry_share, consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, announce, in_flight, backfill,
     ready,
-    publish_routed, publish_one, publish_many,
+    publish_routed, publish_one, publish_many, publish_statement,
     claim, claim_unlocked, lock_lane, read, find, settle_deliveries, settle_parked, move_behind, park_delivery,
     park_again, wake_next, remaining,
     arm, arm_unguarded, advance, undo, disarm, disarm_unguarded, cancel, cancel_pooled, prepared_names,

@@ -37,7 +37,7 @@ statements!("sqlite":
     subscription_find, range_add, range_next, range_end, range_advance, range_done, range_deliver, newest, unrouted_end, range_delay, range_routed,
     migration_table, schema_exists, schema_version,
     consumer_add, consumer_lanes, consumer_find, consumer_name, consumer_rename, subscribe, unready, backfill, backfill_taken, ready,
-    backfill_delayed, publish_one,
+    backfill_delayed, publish_one, publish_statement,
     runnable, claim, lock_lane, read, find, settle_deliveries, settle_parked, mark, move_behind, park_delivery, park_again,
     wake_next, remaining,
     arm, advance, undo, disarm,

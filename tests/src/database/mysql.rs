@@ -7,12 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, MySql, MySqlConnection, MySqlPool, Row as _, raw_sql};
 
-use super::{Effect, TestBackend};
+use super::{Effect, TestBackend, executes};
 
 /// The table of the connections that the processes of a test have had: the server cannot tell whose they are.
 pub const WORKER_CONNECTIONS: &str = "worker_connection";
 
 impl TestBackend for MySql {
+    executes!();
+
     const SLOW_QUERY: &'static str = "select cast(sleep(0.05) as char)";
 
     type Keep = Drops;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, raw_sql};
 
-use super::{TestBackend, alike};
+use super::{TestBackend, alike, executes};
 
 /// The name under which the processes of a test are seen by the server.
 pub const WORKER_APPLICATION: &str = "outbox-test-worker";

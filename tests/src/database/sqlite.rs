@@ -6,7 +6,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{Sqlite, SqlitePool};
 use tempfile::TempDir;
 
-use super::{TestBackend, alike};
+use super::{TestBackend, alike, executes};
 
 impl TestBackend for Sqlite {
     const SLOW_QUERY: &'static str = "with recursive n(i) as (values (1) union all select i + 1 from n where i < 500000) select max(i) from n";

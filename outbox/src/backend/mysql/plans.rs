@@ -95,6 +95,8 @@ const EXECUTED: &[&str] = &[
     "lock_gate",
     "publish_values",
     "publish_many",
+    "publish_statement",
+    "publish_gate",
     "claim",
     "claim_lane",
     "lock_lane",
@@ -317,13 +319,7 @@ async fn removing(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
     });
 }
 
-/// How many rows each case reads.
-async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
-    let mut costs = Vec::new();
-    let now = Duration::ZERO;
-    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first"));
-    case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
-    registering(place, &mut costs).await;
+async fn publishing(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
     let all = Controls::ALL;
     case!(place, costs, "publish", |conn, sql| MySql::publish_one(conn, sql, &message(Some("7")), all));
     case!(place, costs, "publish without a key", |conn, sql| MySql::publish_one(
@@ -332,10 +328,27 @@ async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
         &message(None),
         all
     ));
+    case!(place, costs, "publish by another client", |conn, sql| async move {
+        for lock in [&sql.publish_statement, &sql.publish_gate] {
+            raw_sql(super::with_numbers(lock, [7])).execute(&mut *conn).await?;
+        }
+        Ok(())
+    });
     case!(place, costs, "publish many", |conn, sql| {
         let messages: Vec<_> = (0..40).map(|n| message(Some(&n.to_string()))).collect();
         async move { MySql::publish_many(conn, sql, &messages, all).await }
     });
+}
+
+/// How many rows each case reads.
+async fn costs(place: &mut Place) -> Vec<(&'static str, i64)> {
+    let mut costs = Vec::new();
+    let now = Duration::ZERO;
+    case!(place, costs, "a consumer", |conn, sql| MySql::consumer(conn, sql, "first"));
+    case!(place, costs, "unready", |conn, sql| MySql::unready(conn, sql, 1));
+    registering(place, &mut costs).await;
+    let all = Controls::ALL;
+    publishing(place, &mut costs).await;
     case!(place, costs, "claim", |conn, sql| MySql::claim(conn, sql, 1, &LANES, true, now, all));
     case!(place, costs, "claim in vain", |conn, sql| MySql::claim(conn, sql, 2, &LANES, true, now, all));
     case!(place, costs, "lock a lane", |conn, sql| MySql::lock_lane(conn, sql, lane(1, 0)));

@@ -8,9 +8,10 @@ use sqlx::query::Query;
 use sqlx::{MySql, MySqlConnection, SqlStr, query, raw_sql};
 
 use super::{Server, is_duplicate, repeated, with_numbers};
-use crate::backend::{PublishOutcome, Publishing, SqlResult, micros, statement};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, delivery, micros, statement};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
+use crate::export::{Parameter, Statement};
 use crate::key::SLOTS;
 
 /// Behind the slots stand the gates, which are held by those who publish nothing ordered.
@@ -35,6 +36,40 @@ impl Publishing for MySql {
         }
         let stored = insert(conn, sql, &[message]).await?;
         Ok(if stored { PublishOutcome::Stored } else { PublishOutcome::Duplicate })
+    }
+
+    /// As [`publish_one`](Self::publish_one), statement by statement, for clients that send no packet of several. Each that
+    /// fails is an error, and no one can be left out: the next would find no values, no slot, or no message.
+    fn export(sql: &Server, message: &Outgoing) -> Vec<Statement> {
+        let bytes = |text: &str| Parameter::Bytes(Some(text.as_bytes().to_vec()));
+        let optional = |text: &Option<String>| Parameter::Bytes(text.clone().map(String::into_bytes));
+        let (at, after) = delivery(message);
+        let values = vec![
+            bytes(message.id.as_str()),
+            bytes(&message.event_type),
+            Parameter::Int(Some(message.version)),
+            bytes(&message.topic),
+            optional(&message.source),
+            optional(&message.aggregate_id),
+            Parameter::Bytes(message.key.as_ref().map(|key| key.text.clone().into_bytes())),
+            Parameter::BigInt(message.key.as_ref().map(|key| key.hash)),
+            Parameter::Int(Some(message.slot)),
+            Parameter::Bytes(Some(message.payload.clone())),
+            bytes(&message.content_type),
+            optional(&message.headers),
+            Parameter::BigInt(at),
+            Parameter::BigInt(after),
+        ];
+        let lock = if message.key.is_some() {
+            with_numbers(&sql.publish_statement, [message.slot.unsigned_abs()])
+        } else {
+            with_numbers(&sql.publish_gate, [gate(message)])
+        };
+        let mut statements = parts(sql.publish_begin.as_str());
+        statements.push(Statement::new(for_each(&sql.publish_values, 1).as_str(), values));
+        statements.extend(parts(lock.as_str()));
+        statements.extend(parts(for_each(&sql.publish_many, 1).as_str()));
+        statements
     }
 
     async fn publish_many(
@@ -79,6 +114,27 @@ impl Publishing for MySql {
     }
 }
 
+/// What a message holds that has no order.
+fn gate(message: &Outgoing) -> u32 {
+    message.slot.unsigned_abs() % GATES + SLOTS
+}
+
+/// The statements of a text, without their comments. No value of anybody's is in one of the library's.
+fn parts(text: &str) -> Vec<Statement> {
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("--")).collect();
+    let text = lines.join("\n");
+    let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+    let statement = |part: &str| {
+        let statement = Statement::new(part, Vec::new());
+        if part.starts_with("insert into") && part.contains("outbox_message (") {
+            statement.storing()
+        } else {
+            statement
+        }
+    };
+    parts.map(statement).collect()
+}
+
 /// Locks the slots of these messages, or a gate where none of them is ordered; false where a row is missing.
 async fn lock(
     conn: &mut MySqlConnection,
@@ -93,8 +149,7 @@ async fn lock(
         .collect();
     slots.dedup();
     let (lock, rows) = if slots.is_empty() {
-        let gate = messages[0].slot.unsigned_abs() % GATES + SLOTS;
-        (with_numbers(&sql.lock_gate, [gate]), 1)
+        (with_numbers(&sql.lock_gate, [gate(messages[0])]), 1)
     } else {
         (with_numbers(&sql.lock_slots, &slots), slots.len())
     };

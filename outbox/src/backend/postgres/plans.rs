@@ -31,6 +31,10 @@ const EXECUTED: &[(&str, &str)] = &[
         "'new', 'order.paid', 1, 'order', null, '7', 'key-7', 7, true, 7, '{}', 'application/json', null",
     ),
     (
+        "publish_statement",
+        "'newest', 'order.paid', 1, 'order', null, '7', 'key-7', 7, 7, '{}', 'application/json', null, null, null",
+    ),
+    (
         "publish_many",
         "'{new,newer}', '{order.paid,order.paid}', '{1,1}', '{order,order}', '{null,null}', '{7,8}', '{key-7,key-8}', '{7,8}', \
          '{7,8}', '{7,8}', '{\"{}\",\"{}\"}', '{a,a}', '{null,null}', '{null,null}', '{null,null}', false",

@@ -7,9 +7,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Postgres, Row, SqlStr};
 
 use super::Server;
-use crate::backend::{PublishOutcome, Publishing, SqlResult, micros};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, delivery, micros};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
+use crate::export::{Parameter, Statement};
 
 impl Publishing for Postgres {
     async fn publish_one(
@@ -51,6 +52,29 @@ impl Publishing for Postgres {
             None if row.try_get("stored")? => PublishOutcome::Stored,
             None => PublishOutcome::Duplicate,
         })
+    }
+
+    fn export(sql: &Server, message: &Outgoing) -> Vec<Statement> {
+        let text = |text: &str| Parameter::Text(Some(text.to_owned()));
+        let optional = |text: &Option<String>| Parameter::Text(text.clone());
+        let (at, after) = delivery(message);
+        let parameters = vec![
+            text(message.id.as_str()),
+            text(&message.event_type),
+            Parameter::Int(Some(message.version)),
+            text(&message.topic),
+            optional(&message.source),
+            optional(&message.aggregate_id),
+            Parameter::Text(message.key.as_ref().map(|key| key.text.clone())),
+            Parameter::Int(Some(message.slot)),
+            Parameter::BigInt(message.key.as_ref().map(|key| key.hash)),
+            Parameter::Bytes(Some(message.payload.clone())),
+            text(&message.content_type),
+            optional(&message.headers),
+            Parameter::BigInt(at),
+            Parameter::BigInt(after),
+        ];
+        vec![Statement::new(sql.publish_statement.as_str(), parameters).storing()]
     }
 
     async fn publish_many(

@@ -88,6 +88,7 @@ mod tests {
     const TIMED: &[&str] = &[
         "publish_one",
         "publish_many",
+        "publish_statement",
         "claim",
         "claim_unlocked",
         "read",

@@ -4,9 +4,10 @@ use chrono::{DateTime, Utc};
 use sqlx::{Sqlite, SqliteConnection, query_scalar, raw_sql};
 
 use super::Sql;
-use crate::backend::{PublishOutcome, Publishing, SqlResult, micros};
+use crate::backend::{PublishOutcome, Publishing, SqlResult, delivery, micros};
 use crate::controls::Controls;
 use crate::draft::{DeliverAt, Outgoing};
+use crate::export::{Parameter, Statement};
 
 impl Publishing for Sqlite {
     async fn publish_one(
@@ -38,6 +39,29 @@ impl Publishing for Sqlite {
             .fetch_optional(conn)
             .await?;
         Ok(if stored.is_some() { PublishOutcome::Stored } else { PublishOutcome::Duplicate })
+    }
+
+    fn export(sql: &Sql, message: &Outgoing) -> Vec<Statement> {
+        let text = |text: &str| Parameter::Text(Some(text.to_owned()));
+        let optional = |text: &Option<String>| Parameter::Text(text.clone());
+        let (at, after) = delivery(message);
+        let parameters = vec![
+            text(message.id.as_str()),
+            text(&message.event_type),
+            Parameter::Int(Some(message.version)),
+            text(&message.topic),
+            optional(&message.source),
+            optional(&message.aggregate_id),
+            Parameter::Text(message.key.as_ref().map(|key| key.text.clone())),
+            Parameter::Int(Some(message.slot)),
+            Parameter::BigInt(message.key.as_ref().map(|key| key.hash)),
+            Parameter::Bytes(Some(message.payload.clone())),
+            text(&message.content_type),
+            optional(&message.headers),
+            Parameter::BigInt(at),
+            Parameter::BigInt(after),
+        ];
+        vec![Statement::new(sql.publish_statement.as_str(), parameters).storing()]
     }
 
     async fn publish_many(

@@ -59,6 +59,7 @@ mod tests {
     /// The statements that say or ask when something is due.
     const TIMED: &[&str] = &[
         "publish_one",
+        "publish_statement",
         "runnable",
         "claim",
         "read",
