@@ -1,5 +1,6 @@
 -- Gives a new subscription the delayed messages of its type that it has not got: ? consumer, the first
 -- number, the last, type, since when they were published, and that again.
+-- Its place among the parked ones is one of two: a list of both would read the lane for each message.
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, due_at)
 select c.id, m.slot % c.lanes, -m.seq, m.seq, 4, m.deliver_at
 from /*schema*/outbox_consumer c straight_join /*schema*/outbox_message m force index (primary)
@@ -9,6 +10,7 @@ where c.id = ? and m.seq >= ? and m.seq <= ? and m.event_type = ?
   and not exists (select 1 from /*schema*/outbox_delivery d
                   where d.consumer = c.id and d.lane = m.slot % c.lanes and d.seq = m.seq)
   and not exists (select 1 from /*schema*/outbox_parked p force index (primary)
-                  where p.consumer = c.id and p.lane = m.slot % c.lanes
-                    and p.key_hash in (m.key_hash, -m.seq) and p.seq = m.seq)
+                  where p.consumer = c.id and p.lane = m.slot % c.lanes and p.key_hash = m.key_hash and p.seq = m.seq)
+  and not exists (select 1 from /*schema*/outbox_parked p force index (primary)
+                  where p.consumer = c.id and p.lane = m.slot % c.lanes and p.key_hash = -m.seq and p.seq = m.seq)
   and not exists (select 1 from /*schema*/outbox_inbox i where i.consumer = c.id and i.message_id = m.id);

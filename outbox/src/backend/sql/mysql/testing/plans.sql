@@ -27,6 +27,8 @@ insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attem
 select 1, 1, 1, slot + 1, if(slot = 0, 0, 1), if(slot = 0, 1, 0), 1, if(slot = 0, utc_timestamp(6), null)
 from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state)
+select 3, 0, 500000 + slot, 500000 + slot, 1 from /*schema*/outbox_order_slot where slot < $1;
+insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state)
 select 1, 3, 3, slot + 1, 1 from /*schema*/outbox_order_slot where slot < $1;
 insert into /*schema*/outbox_parked (consumer, lane, key_hash, seq, state, attempts, total_attempts, dead_at)
 select 2, 2, (slot + 1) div 2, slot + 1, 2, 10, 10, timestamp '1970-01-01 00:00:00' + interval slot second from /*schema*/outbox_order_slot where slot < $1;
