@@ -36,6 +36,7 @@ pub struct Bounds {
 
 impl<DB: Backend> Consumers<DB> {
     /// [`run_until_idle`](Self::run_until_idle) within bounds. SIGTERM and SIGINT (Ctrl-C) end it too: what has begun is finished.
+    /// It removes nothing that is old: see the last step of [`Sweep`].
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until), at any time.
@@ -99,7 +100,7 @@ impl RunLock {
 /// Steps of one run that share its bounds and cannot stop each other: a step that fails or panics is noted, and the next one runs.
 ///
 /// ```
-/// # use outbox::{Bounds, Sweep};
+/// # use outbox::{Bounds, Prune, Retention, Sweep};
 /// # async fn example(outbox: outbox::Outbox<sqlx::Sqlite>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let mut sweep = Sweep::new(Bounds { messages: Some(10_000), ..Bounds::default() });
 /// let consumers = outbox.consumers().registered().build()?;
@@ -114,6 +115,16 @@ impl RunLock {
 ///         let sql = "delete from sessions where id in (select id from sessions where seen < date('now', '-90 days') limit $1)";
 ///         let most = bounds.messages.map_or(10_000, |most| i64::try_from(most).unwrap_or(i64::MAX));
 ///         sqlx::query(sql).bind(most).execute(outbox.pool()).await.map(|done| done.rows_affected())
+///     })
+///     .await;
+/// sweep
+///     .step("prune", async |bounds| {
+///         // Only processes that go on do it by themselves.
+///         let mut prune = Prune::older_than(Retention::default());
+///         if let Some(time) = bounds.time {
+///             prune = prune.budget(time);
+///         }
+///         outbox.admin().prune(&prune).await.map(|pruned| pruned.delivered)
 ///     })
 ///     .await;
 /// println!("{sweep}");

@@ -308,7 +308,8 @@ impl<DB: Backend> Consumers<DB> {
         engine.dispatch.refusal().map_or(report, Err)
     }
 
-    /// Claims once for every consumer and handles what it claimed.
+    /// Claims once for every consumer and handles what it claimed. It removes nothing that is old:
+    /// [`Admin::prune`](crate::Admin::prune) does.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until), at any time.
@@ -320,7 +321,7 @@ impl<DB: Backend> Consumers<DB> {
     }
 
     /// Handles everything that is runnable, what handlers publish included, and returns when nothing is. Failed
-    /// messages whose pause is not over remain.
+    /// messages whose pause is not over remain. It removes nothing that is old: [`Admin::prune`](crate::Admin::prune) does.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until), at any time.

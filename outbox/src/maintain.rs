@@ -73,7 +73,18 @@ impl<DB: Backend> Engine<DB> {
         let mut tx =
             outbox.begin_on(self.dispatch.connections.maintenance(), DB::begin_maintenance()).await?;
         let row = DB::lock_maintenance(&mut tx, sql, every).await.map_err(failed::<DB>)?;
-        if !row.is_some_and(|row| row.due) {
+        let Some(row) = row else {
+            // Somebody is at it, or nobody ever can be.
+            if DB::add_maintenance(&mut tx, sql).await.map_err(failed::<DB>)? > 0 {
+                tx.commit().await?;
+                tracing::warn!(
+                    "`outbox_maintenance` had no row, as after a restore of the tables without what is in them; it was made \
+                     again, and pruning begins with the oldest messages"
+                );
+            }
+            return Ok(false);
+        };
+        if !row.due {
             return Ok(false);
         }
         let started = DB::start_maintenance(&mut tx, sql, &self.worker.id).await.map_err(failed::<DB>)?;

@@ -25,6 +25,7 @@ on_each_database!(
     a_budget_and_a_chunk_are_kept_to,
     settings_that_contradict_each_other_are_refused,
     processes_that_run_prune_one_at_a_time,
+    a_missing_row_of_who_prunes_is_made_again,
     what_cannot_be_pruned_is_said,
     a_registration_and_pruning_keep_each_other_out,
     pruning_beside_everything_loses_nothing,
@@ -316,6 +317,25 @@ async fn processes_that_run_prune_one_at_a_time<DB: TestBackend>(database: TestD
     );
     let front = "select count(*) from outbox_maintenance where message_front >= 3000 and mark_front > 0";
     assert_eq!(database.number(front).await, 1);
+}
+
+/// As after a restore of the tables without what is in them.
+async fn a_missing_row_of_who_prunes_is_made_again<DB: TestBackend>(database: TestDatabase<DB>) {
+    let outbox = database.outbox();
+    register(&outbox).await;
+    publish(&outbox, placed_as("old", "1")).await;
+    drain(&outbox, &Script::record()).await;
+    age(&database, 91).await;
+    database.execute("delete from outbox_maintenance").await;
+    let running = [
+        Running::start(ledger(&outbox, &Script::record()).config(service(OFTEN))),
+        Running::start(ledger(&elsewhere(&database).await, &Script::record()).config(service(OFTEN))),
+    ];
+    eventually("the message to go", LONG, async || database.count("outbox_message").await == 0).await;
+    for running in running {
+        running.stop().await;
+    }
+    assert_eq!(database.count("outbox_maintenance").await, 1);
 }
 
 async fn what_cannot_be_pruned_is_said<DB: TestBackend>(database: TestDatabase<DB>) {

@@ -74,6 +74,8 @@ pub(crate) trait Maintaining: Storage {
         sql: &Self::Sql,
         every: Duration,
     ) -> impl Returns<Option<Maintenance>>;
+    /// Makes that row; 0 where it is there.
+    fn add_maintenance(conn: &mut Self::Connection, sql: &Self::Sql) -> impl Returns<u64>;
     /// From now on it is this process.
     fn start_maintenance(conn: &mut Self::Connection, sql: &Self::Sql, holder: &str) -> impl Returns<u64>;
     /// How far it has come; 0 if it is another by now.

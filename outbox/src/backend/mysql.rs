@@ -45,7 +45,7 @@ statements!("mysql":
     worker_beat, orphans, worker_remove, workers, runnable, worker_suspects, worker_lock, suspect_clear, suspect_set,
     registry_try, message_batch, message_prunable, message_lock, message_prune, attempt_prune, unrouted_prune, mark_batch, mark_prunable, mark_prune,
     dead_old, discard_old,
-    maintenance_lock, maintenance_start, maintenance_move, maintenance_end,
+    maintenance_lock, maintenance_add, maintenance_start, maintenance_move, maintenance_end,
 );
 
 /// The statements, and what the server has turned out to lack.

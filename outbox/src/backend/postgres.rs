@@ -45,7 +45,7 @@ statements!("postgres":
     poll, orphans, worker_remove, worker_bury, suspect_clear, suspect_set,
     tell, test_ears,
     registry_try, message_batch, message_prune, attempt_prune, unrouted_prune, mark_batch, mark_prune, dead_old, discard_old,
-    maintenance_lock, maintenance_start, maintenance_move, maintenance_end,
+    maintenance_lock, maintenance_add, maintenance_start, maintenance_move, maintenance_end,
 );
 
 /// The schema of the tables when none is configured.

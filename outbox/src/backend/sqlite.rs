@@ -46,7 +46,7 @@ statements!("sqlite":
     worker_beat, orphans, worker_remove, workers, worker_suspects, suspect_clear, suspect_set,
     data_version,
     message_batch, message_prunable, message_prune, attempt_prune, unrouted_prune, mark_batch, mark_prune, dead_old, discard_old,
-    maintenance_lock, maintenance_start, maintenance_move, maintenance_end,
+    maintenance_lock, maintenance_add, maintenance_start, maintenance_move, maintenance_end,
 );
 
 /// How many virtual machine instructions a statement runs between two looks at whether it was interrupted: well

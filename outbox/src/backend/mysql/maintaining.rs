@@ -174,6 +174,10 @@ impl Maintaining for MySql {
         }))
     }
 
+    async fn add_maintenance(conn: &mut MySqlConnection, sql: &Server) -> SqlResult<u64> {
+        Ok(query(sql.maintenance_add.clone()).execute(conn).await?.rows_affected())
+    }
+
     async fn start_maintenance(conn: &mut MySqlConnection, sql: &Server, holder: &str) -> SqlResult<u64> {
         Ok(query(sql.maintenance_start.clone()).bind(holder).execute(conn).await?.rows_affected())
     }

@@ -149,6 +149,7 @@ const EXECUTED: &[&str] = &[
     "dead_old",
     "discard_old",
     "maintenance_lock",
+    "maintenance_add",
     "maintenance_start",
     "maintenance_move",
     "maintenance_end",
@@ -281,6 +282,7 @@ async fn maintaining(place: &mut Place, costs: &mut Vec<(&'static str, i64)>) {
     let dead = OldDead { lane: lane(2, 2), key_hash: 1, seq: 2 };
     case!(place, costs, "discard what is", |conn, sql| MySql::discard_old(conn, sql, dead, second));
     case!(place, costs, "who prunes", |conn, sql| MySql::lock_maintenance(conn, sql, second));
+    case!(place, costs, "nobody has pruned", |conn, sql| MySql::add_maintenance(conn, sql));
     case!(place, costs, "begin to prune", |conn, sql| MySql::start_maintenance(conn, sql, "me"));
     case!(place, costs, "note a position", |conn, sql| {
         MySql::move_maintenance(conn, sql, "me", Positions::default())

@@ -135,6 +135,10 @@ impl Maintaining for Postgres {
         }))
     }
 
+    async fn add_maintenance(conn: &mut PgConnection, sql: &Server) -> SqlResult<u64> {
+        Ok(sql.query(&sql.maintenance_add).execute(conn).await?.rows_affected())
+    }
+
     async fn start_maintenance(conn: &mut PgConnection, sql: &Server, holder: &str) -> SqlResult<u64> {
         Ok(sql.query(&sql.maintenance_start).bind(holder).execute(conn).await?.rows_affected())
     }

@@ -89,6 +89,7 @@ const EXECUTED: &[(&str, &str)] = &[
     ("dead_old", "1000000, 100"),
     ("discard_old", "2, 2, 1, 2, 1000000"),
     ("maintenance_lock", "1000000"),
+    ("maintenance_add", ""),
     ("maintenance_start", "'me'"),
     ("maintenance_move", "'me', 1, 1, 1, 1"),
     ("maintenance_end", "'me', null"),

@@ -134,6 +134,10 @@ impl Maintaining for Sqlite {
         }))
     }
 
+    async fn add_maintenance(conn: &mut SqliteConnection, sql: &Sql) -> SqlResult<u64> {
+        Ok(query(sql.maintenance_add.clone()).execute(conn).await?.rows_affected())
+    }
+
     async fn start_maintenance(conn: &mut SqliteConnection, sql: &Sql, holder: &str) -> SqlResult<u64> {
         Ok(query(sql.maintenance_start.clone()).bind(holder).execute(conn).await?.rows_affected())
     }
