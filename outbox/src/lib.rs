@@ -33,6 +33,10 @@ mod echo;
 mod error;
 mod event;
 mod executor;
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+    allow(unused, reason = "without a database nothing is stored")
+)]
 mod export;
 mod faults;
 mod finish;
